@@ -55,6 +55,16 @@ pub enum Error {
         /// The row's key, in words.
         key: String,
     },
+    /// Another transaction was in the way for longer than this one waits
+    /// ([`Transaction::limit_waits`](crate::Transaction::limit_waits)).
+    LockTimeout {
+        /// The table.
+        table: String,
+        /// The row's key, in words, or the table's definition.
+        key: String,
+        /// The limit, in milliseconds.
+        limit_ms: u64,
+    },
     /// A row with this key exists already.
     DuplicateKey {
         /// The table.
@@ -303,7 +313,7 @@ impl Error {
         match self {
             Self::SerializationFailure { .. } => "40001",
             Self::Deadlock { .. } | Self::WaitsForItself { .. } => "40P01",
-            Self::WouldWait { .. } => "55P03",
+            Self::WouldWait { .. } | Self::LockTimeout { .. } => "55P03",
             Self::DuplicateKey { .. } => "23505",
             Self::IdleTimeout { .. } => "25P03",
             Self::TransactionFailed => "25P02",
@@ -362,6 +372,11 @@ impl fmt::Display for Error {
                     "{key} in table {table:?} is in use by another transaction; try later, or let it wait"
                 )
             }
+            Self::LockTimeout { table, key, limit_ms } => write!(
+                f,
+                "{key} in table {table:?} has been in use by another transaction for {limit_ms} ms, and this one waits no \
+                 longer; try again"
+            ),
             Self::DuplicateKey { table, index, key } => {
                 write!(f, "table {table:?} has a row with {key} already (unique index {index:?})")
             }

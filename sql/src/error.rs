@@ -186,9 +186,15 @@ impl From<thermocline_engine::Error> for Error {
                     .constraint(index)
             }
             Engine::TransactionFailed => aborted(),
+            Engine::LockTimeout { .. } => lock_timeout().detail(error.to_string()),
             _ => Error::new(error.sqlstate(), error.to_string()),
         }
     }
+}
+
+/// The end of a statement that has waited for a lock as long as `lock_timeout` lets it.
+pub(crate) fn lock_timeout() -> Error {
+    Error::new("55P03", "canceling statement due to lock timeout")
 }
 
 /// The refusal of every statement in a transaction that has failed.

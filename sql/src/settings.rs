@@ -142,8 +142,11 @@ pub(crate) fn level(name: &str) -> Option<Isolation> {
 
 fn switch(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
-        "on" | "true" | "yes" | "1" => Some(true),
-        "off" | "false" | "no" | "0" => Some(false),
+        "on" | "1" => Some(true),
+        "off" | "of" | "0" => Some(false),
+        // A beginning will do, if it is no other's.
+        word if !word.is_empty() && ("true".starts_with(word) || "yes".starts_with(word)) => Some(true),
+        word if !word.is_empty() && ("false".starts_with(word) || "no".starts_with(word)) => Some(false),
         _ => None,
     }
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the functions, aggregates, operators and catalogs that PostgreSQL has, so that those missing here are refused by name.
+"""Writes the functions, aggregates, operators, types and catalogs that PostgreSQL has, so that those missing here are refused by name.
 
     sql/tests/with_postgres.sh sql/tests/record_elsewhere.py > sql/src/functions/elsewhere.txt
 
@@ -22,4 +22,9 @@ with psycopg.connect("") as connection:
     query = """select relnamespace::regnamespace, relname from pg_class where relkind in ('r', 'v')
         and relnamespace in ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)"""
     lines.update(f"relation {schema}.{name}" for schema, name in connection.execute(query).fetchall())
+    query = "select typname from pg_type where typtype <> 'c' and typcategory <> 'A' and typnamespace = 'pg_catalog'::regnamespace"
+    lines.update(f"type {name}" for (name,) in connection.execute(query).fetchall())
+    query = """select distinct proname, pronargs - 1 from pg_proc where pronamespace = 'pg_catalog'::regnamespace and provariadic <> 0
+        and prorettype not in (2281, 2279, 3838)"""
+    lines.update(f"variadic {fixed} {name}" for name, fixed in connection.execute(query).fetchall())
     print("\n".join(sorted(lines)))

@@ -1,6 +1,6 @@
 """Statements of PostgreSQL's regression files: fetched, and split as psql splits them.
 
-Lines that are psql's own commands are left out, and so are the rows of COPY FROM STDIN.
+Lines that are psql's own commands are left out. The rows of COPY FROM STDIN, and of COPY from a file of PostgreSQL's, stand beside it.
 """
 
 import glob
@@ -17,7 +17,7 @@ def folder():
         return known
     top = os.path.join(tempfile.gettempdir(), "thermocline-regress")
     found = os.path.join(top, "sql")
-    if not os.path.isdir(found):
+    if not (os.path.isdir(found) and os.path.isdir(os.path.join(top, "data"))):
         fetch(top)
     return found
 
@@ -49,7 +49,7 @@ def fetch(top):
     archives = glob.glob(os.path.join(top, "*.orig.tar.*"))
     if not archives:
         raise SystemExit(f"regress.py: this machine's lists have no source of {package} (apt-get update; THERMOCLINE_REGRESS names a folder)")
-    wanted = ["--strip-components=4", "--wildcards", "*/src/test/regress/sql"]
+    wanted = ["--strip-components=4", "--wildcards", "*/src/test/regress/sql", "*/src/test/regress/data"]
     subprocess.run(["tar", "-xf", archives[0], "-C", top, *wanted], check=True)
 
 
@@ -68,6 +68,11 @@ TOKEN = re.compile(
 
 def split(text):
     """The statements of a file, without their semicolons."""
+    return (statement for statement, _ in parts(text))
+
+
+def parts(text):
+    """The same, each with the rows that stand behind it, if it is COPY FROM STDIN."""
     # What of the statement lies before the last line of psql's own within it, and where the rest begins.
     before, begin = "", 0
     at, depth, body, words = 0, 0, 0, []
@@ -97,15 +102,17 @@ def split(text):
         if kind == "command" and not sends:
             before, begin = before + text[begin:at], end
         elif sends or found == ";" and depth <= 0 and body == 0:
-            if words:
-                yield (before + text[begin:at]).strip()
+            statement, rows = (before + text[begin:at]).strip(), None
             if words[:1] == ["copy"] and "stdin" in words:
                 close = re.compile(r"^\\\.\s*$", re.M).search(text, end)
-                end = close.end() if close else end
+                if close:
+                    rows, end = text[end : close.start()].partition("\n")[2], close.end()
+            if words:
+                yield statement, rows
             before, begin, depth, words = "", end, 0, []
         at = end
     if words:
-        yield (before + text[begin:]).strip()
+        yield (before + text[begin:]).strip(), None
 
 
 def comment_end(text, at):
@@ -127,3 +134,17 @@ def statements():
         with open(path, encoding="utf-8", errors="replace") as file:
             for statement in split(file.read()):
                 yield os.path.basename(path), statement
+
+
+def loaded(name):
+    """The statements of one file, each with the rows that it copies; a file of PostgreSQL's that it copies from is read."""
+    with open(os.path.join(folder(), name), encoding="utf-8", errors="replace") as file:
+        text = file.read()
+    files = iter(re.findall(r"^\\set filename :abs_srcdir '/data/(\S+)'", text, re.M))
+    for statement, rows in parts(text):
+        if re.match(r"copy\b.* from :'filename'", statement, re.I | re.S):
+            path = os.path.join(folder(), os.pardir, "data", next(files, ""))
+            if os.path.isfile(path):
+                with open(path, encoding="utf-8") as file:
+                    statement, rows = statement.replace(":'filename'", "stdin"), file.read()
+        yield statement, rows

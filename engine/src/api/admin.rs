@@ -175,8 +175,7 @@ impl Database {
         column: &str,
         mut told: impl FnMut(DefinitionProgress) -> ControlFlow<()>,
     ) -> Result<()> {
-        let position = self.table(table)?.with_form(|form| form.column(column))?;
-        let change = ColumnChange::Dropped(column.to_owned(), position);
+        let change = ColumnChange::Dropped(column.to_owned());
         self.change_columns_telling(table, &change, Advance::new(&mut told))
     }
 

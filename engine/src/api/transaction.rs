@@ -8,6 +8,7 @@
 use std::future::Future;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -32,7 +33,7 @@ use crate::ops::{Step, Wait};
 use crate::options::TransactionOptions;
 use crate::row::{EncodedRow, KeyBuf, RowEditor, RowRef, TypedRow, Value};
 use crate::session::db::Inner;
-use crate::session::{NO_SNAPSHOT, Session};
+use crate::session::{NO_SNAPSHOT, Session, WaitLimit};
 use crate::txn::locks::LockMode;
 
 mod columns;
@@ -429,11 +430,47 @@ impl Transaction {
     /// Locks the row with this key until the transaction ends. `false`: there is no such row.
     ///
     /// # Errors
-    /// A serialization failure or a deadlock; [`Error::WouldWait`] if the transaction does not wait.
+    /// A serialization failure or a deadlock; [`Error::WouldWait`] if the transaction does not wait; [`Error::LockTimeout`].
     pub async fn lock(&mut self, index: &Index, key: &[u8], mode: LockMode) -> Result<bool> {
         let wait = if self.driver.waits() { LockWait::Wait } else { LockWait::NoWait };
         let named = Named::Key(index.id, key);
         Ok(matches!(self.lock_named(&index.entry, named, mode, wait, |_| ()).await?, Locked::Locked(())))
+    }
+
+    /// Bounds the waits for other transactions from now on (`lock_timeout`): for rows and keys that they have changed or locked, for
+    /// tables whose definitions they change, and, for a change of a definition, for tables that they use and names that they give
+    /// away, in place of [`Options::definition_wait`](crate::Options::definition_wait). All waits of one operation together are as
+    /// long at most; then it fails ([`Error::LockTimeout`]), and the transaction may go on. None: without a limit again.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use thermocline_engine::row::{Column, Type};
+    /// use thermocline_engine::{Database, Error, Options, TableSchema, TransactionOptions, block_on};
+    ///
+    /// # fn main() -> thermocline_engine::Result<()> {
+    /// let db = Database::open_in_memory(Options::default())?;
+    /// let numbers = db.create_table(TableSchema::new("numbers").column(Column::new("number", Type::Int8)))?;
+    /// let mut user = db.begin(TransactionOptions::new())?;
+    /// block_on(user.scan_table(&numbers, |_| std::ops::ControlFlow::Continue(())))?;
+    /// let mut changer = db.begin(TransactionOptions::new())?;
+    /// changer.limit_waits(Some(Duration::from_millis(1)))?;
+    /// let refused = block_on(changer.drop_table("numbers"));
+    /// assert!(matches!(refused, Err(Error::LockTimeout { .. })));
+    /// user.rollback();
+    /// block_on(changer.drop_table("numbers"))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The transaction was aborted for idleness.
+    pub fn limit_waits(&mut self, limit: Option<Duration>) -> Result<()> {
+        let _busy = self.driver.enter()?;
+        let nanoseconds = |limit: Duration| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let session = self.driver.session();
+        session.note_hint();
+        session.wait_limit = WaitLimit::new(limit.map(nanoseconds));
+        Ok(())
     }
 
     /// Marks a point that [`Transaction::rollback_to`] goes back to.

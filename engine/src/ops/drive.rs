@@ -120,7 +120,9 @@ impl Driver {
             self.check_cancelled()?;
         }
         // An operation that was dropped while it waited leaves nothing to the next one.
-        self.session().resumed = false;
+        let session = self.session();
+        session.resumed = false;
+        session.wait_limit.begin_operation();
         Ok(busy)
     }
 
@@ -261,8 +263,11 @@ impl Driver {
                     }
                 }
                 let woken = Woken { registry: &db.registry, id, since, polled: false };
-                db.counted(WaitKind::Rows, woken).await;
+                let waited = self.within_patience(db.counted(WaitKind::Rows, woken)).await;
                 drop(edge);
+                if let Err(late) = waited {
+                    return Err(self.failed(late.error(table, key)));
+                }
             }
             Wait::Held(entry) => {
                 // In a box, since it is rare: every operation's future has room for what is not.
@@ -359,17 +364,29 @@ impl Driver {
 
     /// Waits for what is in the way, until a time on the database's clock: then this is the error.
     pub(crate) async fn wait_until(&mut self, wait: Wait, at_ns: u64, error: Error) -> Result<()> {
-        let sleep = self.session().db().timer.sleep_until(at_ns);
-        let sleep = sleep.map_err(|error| Error::Refused(format!("no thread for timers: {error}")))?;
-        let waited = {
-            let (mut waiting, mut sleep) = (pin!(self.wait_for(wait, true)), pin!(sleep));
-            std::future::poll_fn(|context| match waiting.as_mut().poll(context) {
-                Poll::Ready(waited) => Poll::Ready(Some(waited)),
-                Poll::Pending => sleep.as_mut().poll(context).map(|()| None),
-            })
-            .await
-        };
+        let db = self.session().db();
+        let waited = until(db, at_ns, pin!(self.wait_for(wait, true))).await?;
         waited.unwrap_or_else(|| Err(self.failed(error)))
+    }
+
+    /// Waits for another transaction, as long as this one's limit of waits lets it ([`crate::Transaction::limit_waits`]).
+    pub(crate) async fn within_patience(
+        &mut self,
+        wait: impl Future<Output = ()>,
+    ) -> std::result::Result<(), Late> {
+        let session = self.session();
+        let db = session.db();
+        let limit = session.wait_limit.limit_ns();
+        let Some((limit_ns, at_ns)) = limit.zip(session.wait_limit.until_ns(db.clock.now_ns())) else {
+            wait.await;
+            return Ok(());
+        };
+        // In a box: every operation's future has room for what is not.
+        match Box::pin(async move { until(db, at_ns, pin!(wait)).await }).await {
+            Ok(Some(())) => Ok(()),
+            Ok(None) => Err(Late::After(limit_ns)),
+            Err(error) => Err(Late::No(error)),
+        }
     }
 
     /// Does it wait for other transactions' rows?
@@ -562,6 +579,41 @@ impl Drop for Waiting<'_> {
             self.registry.waited(*waiter);
         }
     }
+}
+
+/// The end of a wait that did not bring what was waited for.
+pub(crate) enum Late {
+    /// It took longer than the transaction waits, in nanoseconds.
+    After(u64),
+    /// There is no timer.
+    No(Error),
+}
+
+impl Late {
+    /// The error of an operation that waited for this.
+    pub(crate) fn error(self, table: String, key: String) -> Error {
+        match self {
+            Self::After(limit_ns) => {
+                Error::LockTimeout { table, key, limit_ms: limit_ns.div_ceil(1_000_000) }
+            }
+            Self::No(error) => error,
+        }
+    }
+}
+
+/// The outcome of `wait`, or none if a time on the database's clock comes first.
+async fn until<T>(
+    db: &Inner,
+    at_ns: u64,
+    mut wait: Pin<&mut (impl Future<Output = T> + ?Sized)>,
+) -> Result<Option<T>> {
+    let sleep = db.timer.sleep_until(at_ns);
+    let mut sleep = pin!(sleep.map_err(|error| Error::Refused(format!("no thread for timers: {error}")))?);
+    Ok(std::future::poll_fn(|context| match wait.as_mut().poll(context) {
+        Poll::Ready(waited) => Poll::Ready(Some(waited)),
+        Poll::Pending => sleep.as_mut().poll(context).map(|()| None),
+    })
+    .await)
 }
 
 /// Brings the pages that the reader of an absent row waits for.

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 use thermocline_base::sync::Ordering;
 
-use super::drive::Driver;
+use super::drive::{Driver, Late};
 use crate::catalog::table::{FormRef, TableEntry};
 use crate::counters::WaitKind;
 use crate::error::{Error, Result};
@@ -64,22 +64,31 @@ impl Future for LetGo<'_> {
 struct Patience {
     begun_ns: u64,
     limit_ns: u64,
+    /// The limit is the transaction's, not the database's.
+    own: bool,
 }
 
 impl Patience {
-    fn of(db: &Inner) -> Self {
-        let limit_ns = u64::try_from(db.options.definition_wait.as_nanos()).unwrap_or(u64::MAX);
-        Self { begun_ns: db.clock.now_ns(), limit_ns }
+    fn of(session: &Session) -> Self {
+        let db = session.db();
+        let general = u64::try_from(db.options.definition_wait.as_nanos()).unwrap_or(u64::MAX);
+        let (limit_ns, own) =
+            (session.wait_limit.limit_ns().unwrap_or(general), session.wait_limit.limit_ns().is_some());
+        Self { begun_ns: db.clock.now_ns(), limit_ns, own }
     }
 
     /// An error if it has been too long.
     fn check(&self, db: &Inner, table: &str, in_the_way: impl FnOnce() -> Vec<String>) -> Result<()> {
         let waited_ns = db.clock.now_ns().saturating_sub(self.begun_ns);
-        if waited_ns <= self.limit_ns { Ok(()) } else { Err(Self::end(table, waited_ns, in_the_way())) }
+        if waited_ns <= self.limit_ns { Ok(()) } else { Err(self.end(table, waited_ns, in_the_way())) }
     }
 
-    fn end(table: &str, waited_ns: u64, in_the_way: Vec<String>) -> Error {
-        Error::SchemaChangeTimeout { table: table.to_owned(), waited_ms: waited_ns / 1_000_000, in_the_way }
+    fn end(&self, table: &str, waited_ns: u64, in_the_way: Vec<String>) -> Error {
+        let table = table.to_owned();
+        if self.own {
+            return Late::After(self.limit_ns).error(table, DEFINITION.to_owned());
+        }
+        Error::SchemaChangeTimeout { table, waited_ms: waited_ns / 1_000_000, in_the_way }
     }
 }
 
@@ -133,8 +142,8 @@ impl Driver {
         }
         let edge = db.registry.wait_for_places(session.place_index, owner_of(entry));
         let _edge = edge.ok_or_else(|| deadlock(&entry.name()))?;
-        db.counted(WaitKind::Definitions, LetGo(entry)).await;
-        Ok(())
+        let waited = self.within_patience(db.counted(WaitKind::Definitions, LetGo(entry))).await;
+        waited.map_err(|late| late.error(entry.name(), DEFINITION.to_owned()))
     }
 
     /// Holds the table with this name until the transaction ends, or goes back to before. `told` is asked now and then whether to
@@ -147,7 +156,7 @@ impl Driver {
         name: &str,
         mut told: impl FnMut() -> Result<()>,
     ) -> Result<Arc<TableEntry>> {
-        let patience = Patience::of(self.session().db());
+        let patience = Patience::of(self.session());
         loop {
             let entry = self.session().entry(name)?;
             if self.hold(&entry, name, &patience, &mut told).await? {
@@ -176,7 +185,7 @@ impl Driver {
             if !early && !entry.hold.claim(place, is_user) {
                 let owner = entry.hold.owner();
                 let in_the_way = owner.and_then(|owner| db.registry.describe_in(owner)).into_iter().collect();
-                let error = Patience::end(name, patience.limit_ns, in_the_way);
+                let error = patience.end(name, patience.limit_ns, in_the_way);
                 let until_ns = patience.begun_ns.saturating_add(patience.limit_ns);
                 self.wait_until(Wait::Held(Arc::clone(entry)), until_ns, error).await?;
                 told()?;
@@ -224,7 +233,7 @@ impl Driver {
     pub(crate) async fn claim_name(&mut self, name: &str) -> Result<()> {
         let session = self.session();
         let (db, place) = (session.db(), session.place_index);
-        let patience = Patience::of(db);
+        let patience = Patience::of(session);
         loop {
             match db.catalog.claim(name, place) {
                 Ok(true) => {

@@ -11,6 +11,7 @@ mod pool;
 mod redefining;
 pub(crate) mod replaced;
 pub(crate) mod standstill;
+mod wait_limit;
 pub(crate) mod warm;
 
 use std::collections::HashMap;
@@ -33,6 +34,7 @@ use crate::pressure::Warmth;
 use crate::row::KeyBuf;
 use crate::session::db::Inner;
 use crate::session::handle::RowHandle;
+pub(crate) use crate::session::wait_limit::WaitLimit;
 use crate::temperature::Sampler;
 use crate::txn::definitions::Definitions;
 use crate::txn::locks::{LockKey, LockMode};
@@ -226,6 +228,8 @@ pub(crate) struct Session {
     pub(crate) isolation: Isolation,
     pub(crate) read_only: bool,
     pub(crate) wait: bool,
+    /// The longest time that an operation waits for other transactions.
+    pub(crate) wait_limit: WaitLimit,
     pub(crate) snapshot: Timestamp,
     /// The log's tail when the last snapshot was taken: what a read-only transaction has to see on disk.
     pub(crate) seen: Lsn,
@@ -318,6 +322,7 @@ impl Session {
             isolation: Isolation::Snapshot,
             read_only: false,
             wait: true,
+            wait_limit: WaitLimit::default(),
             snapshot: Timestamp(0),
             seen: Lsn(0),
             health: Health::Well,
@@ -377,6 +382,7 @@ impl Session {
         self.isolation = options.isolation.unwrap_or(self.db.options.isolation);
         self.read_only = options.read_only || self.db.options.read_only;
         self.wait = !options.no_wait;
+        self.wait_limit = WaitLimit::default();
         self.snapshot = NO_SNAPSHOT;
         // A commit that failed has left its verdict in a session that may be used again.
         self.health = Health::Well;

@@ -565,6 +565,94 @@ fn who_waits_for_too_long_is_told_for_whom() {
     assert_ne!(table.definition(), before);
 }
 
+/// A transaction's own limit takes the place of the database's, for changers and for users that wait for them. What was refused leaves
+/// nothing held, and may be done when nothing is in the way any more.
+#[test]
+fn waits_for_tables_and_names_may_have_a_limit() {
+    let db = Database::open_in_memory(Options::default().with_definition_wait(Duration::from_secs(3600)))
+        .expect("it opens");
+    let table = db.create_table(schema("t")).expect("a table");
+    fill(&db, "t", 10);
+    let limited = || {
+        let mut tx = db.begin(TransactionOptions::new()).expect("there is room");
+        tx.limit_waits(Some(Duration::from_millis(1))).expect("it is open");
+        tx
+    };
+    let is_late = |refused: Result<(), Error>| {
+        assert!(
+            matches!(&refused, Err(error @ Error::LockTimeout { .. }) if error.sqlstate() == "55P03"),
+            "{refused:?}"
+        );
+    };
+    let see = |_: &[u8]| std::ops::ControlFlow::Continue(());
+    beside_a_reader(&db, "t", || {
+        let mut tx = limited();
+        is_late(block_on(tx.drop_table("t")));
+        is_late(block_on(tx.truncate_table("t")));
+        is_late(block_on(tx.rename_table("t", "u")));
+        is_late(block_on(tx.add_column("t", Column::new("more", Type::Int8).nullable())));
+        is_late(block_on(tx.drop_column("t", "text")));
+        is_late(block_on(tx.rename_column("t", "text", "words")));
+        is_late(block_on(tx.create_index("t", IndexSchema::hash("by_text", &["text"]))).map(drop));
+        is_late(block_on(tx.lock_table("t")));
+        // Others may begin to use it.
+        block_on(limited().scan_table(&table, see)).expect("nobody holds it");
+    });
+    let mut holder = db.begin(TransactionOptions::new()).expect("there is room");
+    block_on(holder.rename_table("t", "u")).expect("nobody uses it");
+    is_late(block_on(limited().scan_table(&table, see)));
+    is_late(block_on(limited().create_table(schema("u"))).map(drop));
+    is_late(block_on(limited().drop_table("t")));
+    // Without a limit again it waits for as long as it takes.
+    let mut tx = limited();
+    tx.limit_waits(None).expect("it is open");
+    let mut dropping = Box::pin(tx.drop_table("u"));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(dropping.as_mut().poll(&mut context).is_pending());
+    holder.rollback();
+    let refused = block_on(dropping);
+    assert!(matches!(refused, Err(Error::UnknownTable { .. })), "{refused:?}");
+    drop(tx);
+    let mut tx = limited();
+    block_on(tx.drop_table("t")).expect("nobody uses it any more");
+    block_on(tx.commit()).expect("nobody competes");
+}
+
+/// Columns are found by their names when their table is held: others that came before have moved them.
+#[test]
+fn a_column_is_where_it_is_when_its_turn_has_come() {
+    let db = Database::open_in_memory(Options::default()).expect("it opens");
+    let columns = ["a", "b", "c"].map(|name| Column::new(name, Type::Text).nullable());
+    let table = db.create_table(schema("t").columns(columns)).expect("a table");
+    let values = [Value::Int8(1), Value::from("text"), Value::from("a"), Value::from("b"), Value::from("c")];
+    db.run(TransactionOptions::new(), async |tx| tx.insert_values(&table, &values).await.map(drop))
+        .expect("it is new");
+    let (mut first, mut second) = (
+        db.begin(TransactionOptions::new()).expect("there is room"),
+        db.begin(TransactionOptions::new()).expect("there is room"),
+    );
+    block_on(first.drop_column("t", "a")).expect("nobody uses it");
+    block_on(first.add_column("t", Column::new("d", Type::Text).default("d"))).expect("it is held");
+    {
+        let mut waiting = Box::pin(second.drop_column("t", "b"));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+        block_on(first.commit()).expect("nobody competes");
+        block_on(waiting).expect("it is still there");
+    }
+    block_on(second.commit()).expect("nobody competes");
+    let mut seen = Vec::new();
+    db.run(TransactionOptions::new(), async |tx| {
+        tx.scan_table(&table, |row| {
+            seen = table.layout().decode(row).expect("it is a row");
+            std::ops::ControlFlow::Continue(())
+        })
+        .await
+    })
+    .expect("it is there");
+    assert_eq!(seen, [Value::Int8(1), Value::from("text"), Value::from("c"), Value::from("d")]);
+}
+
 /// A duplicate key is told as data, with the columns' present names.
 #[test]
 fn a_duplicate_key_is_told_as_data() {

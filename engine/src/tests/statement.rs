@@ -2,13 +2,13 @@
 //! promoted after the statement's snapshot. Databases without background threads, so each case is one order of steps.
 
 mod again;
+mod limits;
 mod looks;
 
 use std::future::Future;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use thermocline_base::io::MemoryIo;
 
@@ -746,48 +746,6 @@ fn who_skips_locked_rows_takes_the_others() {
         let beside = lock(&world, &mut statement, 2, LockMode::KeyShare, LockWait::NoWait);
         assert!(matches!(beside, Ok(Locked::Locked(20))), "{beside:?}");
     }
-}
-
-/// Who waits for a lock for some time at most gets it when its holder ends, is told when the time is over, and goes on.
-#[test]
-fn a_wait_for_a_lock_may_have_a_limit() {
-    let world = world(&[(1, 10), (2, 20)]);
-    let mut locker = world.begin(Isolation::ReadCommitted);
-    let mut holds = locker.statement().expect("it begins");
-    let held = lock(&world, &mut holds, 1, LockMode::Update, LockWait::Wait);
-    assert!(matches!(held, Ok(Locked::Locked(10))), "{held:?}");
-    drop(holds);
-    let mut tx = world.begin(Isolation::ReadCommitted);
-    let mut statement = tx.statement().expect("it begins");
-    for limit in [Duration::ZERO, Duration::from_millis(2)] {
-        let error = lock(&world, &mut statement, 1, LockMode::Share, LockWait::AtMost(limit));
-        let error = error.expect_err("it is locked");
-        assert_eq!((matches!(error, Error::WouldWait { .. }), error.sqlstate()), (true, "55P03"), "{error}");
-    }
-    let free = lock(&world, &mut statement, 2, LockMode::Update, LockWait::AtMost(Duration::ZERO));
-    assert!(matches!(free, Ok(Locked::Locked(20))), "{free:?}");
-    // A circle is found at once, whatever the limit.
-    let timer = &world.db.inner().timer;
-    let (mut locker, hour) = (locker, LockWait::AtMost(Duration::from_secs(3600)));
-    std::thread::scope(|scope| {
-        let world = &world;
-        let waiter = scope.spawn(move || {
-            let held = lock(world, &mut statement, 1, LockMode::Share, hour);
-            (held, timer.sleepers())
-        });
-        while timer.sleepers() == 0 {
-            std::thread::yield_now();
-        }
-        let mut other = locker.statement().expect("it begins");
-        let error = lock(world, &mut other, 2, LockMode::Share, hour).expect_err("a circle");
-        assert!(matches!(error, Error::Deadlock { .. }), "{error}");
-        drop(other);
-        drop(locker);
-        let (held, sleepers) = waiter.join().expect("the waiter");
-        assert!(matches!(held, Ok(Locked::Locked(10))), "{held:?}");
-        assert_eq!(sleepers, 0, "who has got the lock is still among those who sleep");
-    });
-    block_on(tx.commit()).expect("nobody competes");
 }
 
 /// (73, 74) The look at the present finds what is younger than the snapshot, in memory and in the cold store, and what it finds

@@ -1,18 +1,7 @@
 //! What clients see of each other, and how one ends what another does.
 
 use crate::Running;
-use crate::client::Client;
-
-/// Asks until the answer is this one: another client is about to do something.
-fn until(client: &mut Client, text: &str, wanted: &str) {
-    for _ in 0..100_000 {
-        if client.say(text) == wanted {
-            return;
-        }
-        std::thread::yield_now();
-    }
-    panic!("{text} says {} and not {wanted}", client.say(text));
-}
+use crate::client::until;
 
 #[test]
 fn clients_see_what_others_do() {

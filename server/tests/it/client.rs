@@ -204,3 +204,14 @@ impl Client {
         Self::message('S', &[])
     }
 }
+
+/// Asks until the answer is this one: another client is about to do something.
+pub(crate) fn until(client: &mut Client, text: &str, wanted: &str) {
+    for _ in 0..100_000 {
+        if client.say(text) == wanted {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    panic!("{text} says {} and not {wanted}", client.say(text));
+}

@@ -3,6 +3,7 @@
 mod activity;
 mod cancels;
 mod client;
+mod definitions;
 mod extended;
 mod hostile;
 mod simple;
@@ -44,6 +45,13 @@ impl Running {
 
     fn socket(&self) -> Client {
         Client::connect(self.server().addresses()[0])
+    }
+
+    /// Asks to cancel what the connection with this number and secret does.
+    fn cancel(&self, (id, secret): (i32, i32)) {
+        let mut socket = self.socket();
+        socket.send_raw(&[16, 80_877_102, id, secret].map(i32::to_be_bytes).concat());
+        assert_eq!(socket.read(), None, "a request to cancel has no answer");
     }
 
     fn stop(&mut self) {

@@ -178,20 +178,14 @@ fn a_statement_is_cancelled_by_number_and_secret() {
     let mut other = server.connect();
     other.say("create table t (id int primary key)");
     client.send('Q', b"select count(*) from generate_series(1, 1000000000000)\0");
-    let cancel = |id: i32, secret: i32| {
-        let mut socket = server.socket();
-        let words = [16, 80_877_102, id, secret];
-        socket.send_raw(&words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>());
-        assert_eq!(socket.read(), None, "a request to cancel has no answer");
-    };
     // The wrong secret does nothing, the right one may come before the statement has begun.
-    cancel(client.key.0, client.key.1.wrapping_add(1));
-    let (id, secret) = client.key;
+    server.cancel((client.key.0, client.key.1.wrapping_add(1)));
+    let key = client.key;
     let stop = std::sync::atomic::AtomicBool::new(false);
     let messages = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(std::sync::atomic::Ordering::Acquire) {
-                cancel(id, secret);
+                server.cancel(key);
                 std::thread::yield_now();
             }
         });

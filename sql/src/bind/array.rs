@@ -1,7 +1,7 @@
 //! Arrays in expressions: `ARRAY[…]`, subscripts, ANY and ALL, and the functions and operators over arrays of any type, which have
 //! no rows in the registry.
 
-use super::call::{no_function, no_operator, no_polymorphic};
+use super::call::{no_function, no_operator, no_polymorphic, unknown_operator};
 use super::expr::as_set;
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
@@ -17,9 +17,13 @@ const MOST_ITEMS: i64 = 134_217_727;
 
 impl Binder<'_> {
     /// The array type of elements.
-    fn array_type(element: Type, at: u32) -> Result<Type> {
+    pub(super) fn array_type(element: Type, at: u32) -> Result<Type> {
         let message = || format!("could not find array type for data type {}", element.sql_name());
-        element.array().ok_or_else(|| Error::new("42704", message()).at(at))
+        let refused = || match element.element() {
+            Some(_) => Error::unsupported(format!("an array of {}", element.sql_name())),
+            None => Error::new("42704", message()),
+        };
+        element.array().ok_or_else(|| refused().at(at))
     }
 
     /// `ARRAY[…]`
@@ -63,6 +67,12 @@ impl Binder<'_> {
 
     pub(super) fn subscript(&mut self, array: &ast::Expr, place: &ast::Expr, at: u32) -> Result<Typed> {
         let array = self.expr(array)?;
+        if array.ty == Type::Jsonb {
+            let place = self.expr(place)?;
+            let place = self.explicit(place, Type::Text, NO_MOD, at)?;
+            let path = Typed::new(made(vec![place.expr]), Type::TextArray, at);
+            return self.operator("#>", vec![array, path], at);
+        }
         let Some(element) = array.ty.element() else {
             let message = format!(
                 "cannot subscript type {} because it does not support subscripting",
@@ -166,13 +176,24 @@ impl Binder<'_> {
             (None, Some(_)) => right.ty,
         };
         let (mut left, mut right) = (left.clone(), right.clone());
+        let mut a = array;
         if name == "||" {
+            // Arrays and elements need only be compatible (`anycompatiblearray`).
             let one = |typed: &Typed| typed.ty.element().is_none() && typed.ty != Type::Unknown;
             let (before, behind) = (one(&left), one(&right));
+            let elements: Vec<Typed> = [&left, &right]
+                .into_iter()
+                .filter(|side| side.ty != Type::Unknown)
+                .map(|side| {
+                    let ty = side.ty.element().unwrap_or(side.ty);
+                    Typed::new(Expr::Const(Datum::Null), ty, side.at)
+                })
+                .collect();
+            let element = self.common_type(&elements, "ARRAY")?;
+            a = Self::array_type(element, at)?;
             let wrap = |binder: &mut Self, typed: Typed| -> Result<Typed> {
-                let element = array.element().expect("it is an array");
                 let inner = binder.implicit(typed, element)?;
-                Ok(Typed::new(made(vec![inner.expr]), array, at))
+                Ok(Typed::new(made(vec![inner.expr]), a, at))
             };
             if before {
                 left = wrap(self, left)?;
@@ -181,7 +202,11 @@ impl Binder<'_> {
                 right = wrap(self, right)?;
             }
         }
-        let a = self.common_array(array, &left, &right)?;
+        // The others take two arrays of one type (`anyarray`).
+        if name != "||" && left.ty.element().zip(right.ty.element()).is_some_and(|(one, other)| one != other)
+        {
+            return Err(unknown_operator(name, &self.types(args)).at(at));
+        }
         let (left, right) = (self.implicit(left, a)?, self.implicit(right, a)?);
         let both = vec![left.expr, right.expr];
         let comparison = match name {
@@ -206,18 +231,6 @@ impl Binder<'_> {
             "&&" => Typed::new(Expr::Call(Call::Two(overlaps), both), Type::Bool, at),
             _ => return Ok(None),
         }))
-    }
-
-    /// The array type that both sides have.
-    fn common_array(&self, array: Type, left: &Typed, right: &Typed) -> Result<Type> {
-        match (left.ty.element(), right.ty.element()) {
-            (Some(a), Some(b)) if a != b => {
-                let typed = |ty| Typed::new(Expr::Const(Datum::Null), ty, left.at);
-                let ty = self.common_type(&[typed(a), typed(b)], "ARRAY")?;
-                Self::array_type(ty, left.at)
-            }
-            _ => Ok(array),
-        }
     }
 
     /// A function over arrays of any type.

@@ -8,7 +8,8 @@ use crate::error::{Error, Result, nearest};
 use crate::expr::{Call, Comparison, Expr, Made};
 use crate::functions::aggregates::{Aggregate, aggregates_named, is_aggregate};
 use crate::functions::{
-    Resolved, function_names, functions_named, is_elsewhere, operators_named, resolve, resolve_operator,
+    Resolved, function_names, functions_named, is_elsewhere, is_type_elsewhere, operators_named, resolve,
+    resolve_operator,
 };
 use crate::parser::ast;
 use crate::plan::{AggregateCall, SortKey};
@@ -94,7 +95,8 @@ impl Binder<'_> {
         let Some(comparison) = comparison else {
             return Err(no_operator(name, &[Type::Record, Type::Record]).at(at));
         };
-        let (Expr::Record(lefts, _), Expr::Record(rights, _)) = (&left.expr, &right.expr) else {
+        let (Expr::Record(lefts, left_shape), Expr::Record(rights, right_shape)) = (&left.expr, &right.expr)
+        else {
             // As values, in which nulls are equal (`record_cmp`).
             let call = match comparison {
                 Comparison::Equal => Call::Two(|a, b| compare_as_values(Comparison::Equal, a, b)),
@@ -111,10 +113,17 @@ impl Binder<'_> {
         if lefts.len() != rights.len() {
             return Err(Error::new("42601", "unequal number of entries in row expressions").at(at));
         }
+        // One that has become an element of an array has the types of its shape alone.
+        let types = |typed: &Typed, shape: &Shape| match typed.fields.len() == shape.types.len() {
+            true => typed.fields.clone(),
+            false => shape.types.clone(),
+        };
+        let (left_types, right_types) = (types(&left, left_shape), types(&right, right_shape));
         let (mut a, mut b) = (Vec::new(), Vec::new());
-        let pairs = lefts.iter().zip(&left.fields).zip(rights.iter().zip(&right.fields));
-        for ((left, left_ty), (right, right_ty)) in pairs {
-            let both = vec![Typed::field(left, *left_ty, at), Typed::field(right, *right_ty, at)];
+        for place in 0..lefts.len() {
+            let (left, left_ty) = (&lefts[place], left_types[place]);
+            let (right, right_ty) = (&rights[place], right_types[place]);
+            let both = vec![Typed::field(left, left_ty, at), Typed::field(right, right_ty, at)];
             if both.iter().all(|field| field.ty == Type::Record) {
                 // A row value within another one is compared as a value.
                 a.push(left.clone());
@@ -346,11 +355,7 @@ impl Binder<'_> {
                 if element == Type::Unknown {
                     return Err(ambiguous(name, &types).at(at));
                 }
-                let none = || {
-                    let message = format!("could not find array type for data type {}", element.sql_name());
-                    Error::new("42704", message).at(at)
-                };
-                let array = element.array().ok_or_else(none)?;
+                let array = Self::array_type(element, at)?;
                 return self.aggregate_call(call, (Aggregate::Array, vec![element], array), args);
             }
             let rows = aggregates_named(name);
@@ -448,6 +453,11 @@ pub(super) fn no_operator(name: &str, types: &[Type]) -> Error {
     if is_elsewhere(name, types) {
         return Error::unsupported(format!("operator {}", shown_operator(name, types)));
     }
+    unknown_operator(name, types)
+}
+
+/// An operator that these types do not have.
+pub(super) fn unknown_operator(name: &str, types: &[Type]) -> Error {
     let error = Error::new("42883", format!("operator does not exist: {}", shown_operator(name, types)));
     error.hint(
         "No operator matches the given name and argument types. You might need to add explicit type casts.",
@@ -464,7 +474,8 @@ fn shown_operator(name: &str, types: &[Type]) -> String {
 
 /// A function that these types do not have, or one that PostgreSQL alone has.
 pub(super) fn no_function(name: &str, types: &[Type]) -> Error {
-    if is_elsewhere(name, types) {
+    let is_cast = types.len() == 1 && Type::from_name(name).is_none() && is_type_elsewhere(name);
+    if is_elsewhere(name, types) || is_cast {
         return Error::unsupported(format!("function {}", shown_function(name, types)));
     }
     Error::new("42883", format!("function {} does not exist", shown_function(name, types)))

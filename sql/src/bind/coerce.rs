@@ -25,8 +25,7 @@ impl Binder<'_> {
             names => names.last().expect("a name has a part"),
         };
         let Some(ty) = Type::from_name(bare) else {
-            let known = ["inet", "cidr", "macaddr", "money", "bit", "varbit", "timetz", "xml", "point"];
-            if known.contains(&bare.as_str()) {
+            if crate::functions::is_type_elsewhere(bare) {
                 return Err(Error::unsupported(format!("type {bare}")).at(name.at));
             }
             let error = Error::new("42704", format!("type \"{bare}\" does not exist")).at(name.at);
@@ -77,16 +76,21 @@ impl Binder<'_> {
                         let fields = if to == Type::Interval { modifier } else { NO_MOD };
                         let read = text::input(literal, to, fields, &self.literals())
                             .map_err(|error| error.at(at))?;
-                        // What depends on the time is read when the statement runs.
-                        self.has_read_now |= self.reads_now && is_relative(literal, to);
-                        if is_relative(literal, to) && !self.reads_now {
-                            let expr = Expr::Input(Box::new(from.expr), to, fields);
-                            return Ok(Some(fitted(Typed::new(expr, to, at), modifier, context)));
-                        }
-                        if let Some(moments) = &mut self.moments
-                            && to.shows_zone()
-                        {
-                            moments.push((at, text::show(&read, to, &Zone::UTC)));
+                        let relative = is_relative(literal, to);
+                        let zoned = to.shows_zone() && !self.literals().zone.is_utc();
+                        match &mut self.moments {
+                            Some(moments) if self.kept.is_none() => {
+                                self.has_read_now |= relative;
+                                if relative || zoned {
+                                    moments.push((at, text::show(&read, to, &Zone::UTC)));
+                                }
+                            }
+                            // What depends on the time is read when the statement runs.
+                            _ if relative => {
+                                let expr = Expr::Input(Box::new(from.expr), to, fields);
+                                return Ok(Some(fitted(Typed::new(expr, to, at), modifier, context)));
+                            }
+                            _ => {}
                         }
                         read
                     }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use super::query::{applied, place_answers, place_subs};
 use super::recursive::Within;
-use super::scope::{FrameKind, Naming, ScopeColumn};
+use super::scope::{FrameKind, Naming, ScopeColumn, THERE};
 use super::{Binder, SUB_BASE, Typed};
 use crate::catalog::Table;
 use crate::depth;
@@ -33,6 +33,42 @@ pub(super) struct Relation {
 }
 
 impl Relation {
+    /// An outer join may put nulls in place of its rows: each of its tables gets a column that is null then and only then. A key's does;
+    /// a table without one gets a column more.
+    fn may_be_absent(&mut self) {
+        let mut constant = None;
+        for table in &self.tables {
+            let mine = |column: &&ScopeColumn| column.table == *table;
+            if self.columns.iter().filter(mine).any(|column| column.name == THERE) {
+                continue;
+            }
+            let key = self.primary_keys.iter().find(|(name, _)| name == table).map(|(_, key)| key);
+            let is_key =
+                |column: &&ScopeColumn| key.is_some_and(|key| key.contains(&column.name)) && !column.merged;
+            let there = match self.columns.iter().filter(mine).find(is_key) {
+                Some(key) => key.clone(),
+                None => ScopeColumn {
+                    table: table.clone(),
+                    name: String::new(),
+                    ty: Type::Bool,
+                    modifier: crate::types::NO_MOD,
+                    index: *constant.get_or_insert(self.width),
+                    used: None,
+                    merged: false,
+                    hidden: true,
+                },
+            };
+            self.columns.push(ScopeColumn { name: THERE.to_owned(), hidden: true, ..there });
+        }
+        if constant.is_some() {
+            let plan = std::mem::replace(&mut self.plan, Plan::Unit);
+            let all = (0..self.width).map(Expr::Column);
+            let all = all.chain([Expr::Const(crate::types::Datum::Bool(true))]).collect();
+            self.plan = Plan::Project(Box::new(plan), all);
+            self.width += 1;
+        }
+    }
+
     /// Makes a lateral relation one that stands alone: what it needs is of the query around it.
     pub(super) fn alone(&mut self) {
         let Some(captures) = self.lateral.take() else { return };
@@ -423,6 +459,12 @@ impl Binder<'_> {
                     .detail("The combining JOIN type must be INNER or LEFT for a LATERAL reference."));
             }
             right.alone();
+        }
+        if matches!(kind, JoinKind::Right | JoinKind::Full) {
+            left.may_be_absent();
+        }
+        if matches!(kind, JoinKind::Left | JoinKind::Full) {
+            right.may_be_absent();
         }
         let (left_width, right_width) = (left.width, right.width);
         let mut more = right.columns.clone();

@@ -109,8 +109,7 @@ pub(crate) struct Binder<'c> {
     mentions: Vec<Mentions>,
     /// The transaction's time and the session's zone, for literals such as `'today'`.
     local: Local,
-    /// Literals such as `'now'` mean the present time for good, as in a default; and one has been read so.
-    reads_now: bool,
+    /// A literal such as `'now'` has been read, which is kept as the time that it was.
     pub(crate) has_read_now: bool,
     /// How many scans number their rows.
     named: usize,
@@ -155,8 +154,8 @@ pub(crate) struct Binder<'c> {
     kept: Option<names::Kept>,
     /// Stars of the statement: where each stands, behind how many names, and the columns that it means.
     pub(crate) stars: Vec<(u32, usize, Vec<String>)>,
-    /// Of a text that is going to be kept: its literals of times with a zone, where each stands, and what means the same in all
-    /// zones.
+    /// Of a text that is going to be kept: its literals that mean another time in another zone, or later, where each stands, and what
+    /// means the same for good.
     moments: Option<Vec<(u32, String)>>,
     /// Meanings of the names in a kept text, where they are asked for.
     meanings: Option<meanings::Meanings>,
@@ -170,7 +169,6 @@ impl<'c> Binder<'c> {
             ctes: Vec::new(),
             parameters,
             mentions: Vec::new(),
-            reads_now: false,
             has_read_now: false,
             local,
             named: 0,

@@ -23,19 +23,13 @@ impl Binder<'_> {
         self
     }
 
-    /// Binds what a definition is going to keep as text, unless it was written in UTC anyway.
+    /// Binds what a definition is going to keep as text, in which a literal such as `'now'` is read when it is defined.
     pub(crate) fn for_keeping(mut self) -> Self {
-        self.moments = (!self.local.zone.is_utc()).then(Vec::new);
+        self.moments = Some(Vec::new());
         self
     }
 
-    /// Binds a default, in which a literal such as `'now'` is read when it is defined.
-    pub(crate) fn reading_now(mut self) -> Self {
-        self.reads_now = true;
-        self
-    }
-
-    /// The edits by which a text means the same in all zones. It begins at a place of the statement that was bound.
+    /// The edits by which a text means the same in all zones, and at all times. It begins at a place of the statement that was bound.
     pub(crate) fn zone_edits(&self, text: &str, at: u32) -> Edits {
         let edit = |(place, shown): &(u32, String)| {
             let literal = token_at(text, place.checked_sub(at)? as usize)?;

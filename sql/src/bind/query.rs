@@ -802,7 +802,7 @@ fn figured(expr: &ast::Expr) -> (String, bool) {
         ExprKind::Subscript(array, _) => figured(array),
         ExprKind::Bool(_) => ("bool".to_owned(), false),
         ExprKind::Collate(arg, _) => figured(arg),
-        ExprKind::Scalar(query) => match &query.body {
+        ExprKind::Scalar(query) => match innermost(&query.body) {
             SetExpr::Select(select) => match select.items.first() {
                 Some(item) => item.alias.clone().map_or_else(|| figured(&item.expr), |alias| (alias, true)),
                 None => ("?column?".to_owned(), false),
@@ -811,6 +811,14 @@ fn figured(expr: &ast::Expr) -> (String, bool) {
             _ => ("?column?".to_owned(), false),
         },
         _ => ("?column?".to_owned(), false),
+    }
+}
+
+/// The query that stands in any number of parentheses.
+fn innermost(body: &SetExpr) -> &SetExpr {
+    match body {
+        SetExpr::Query(query) => innermost(&query.body),
+        body => body,
     }
 }
 

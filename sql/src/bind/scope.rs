@@ -113,6 +113,12 @@ pub(super) enum Naming {
     All,
 }
 
+/// The column that is null where an outer join has put nulls in place of a table's row.
+pub(super) const THERE: &str = "\u{1}there";
+
+/// The columns that PostgreSQL adds to each table.
+const SYSTEM_COLUMNS: [&str; 6] = ["tableoid", "ctid", "xmin", "xmax", "cmin", "cmax"];
+
 /// A query that is being bound.
 #[derive(Default)]
 pub(super) struct Frame {
@@ -156,7 +162,7 @@ impl Frame {
                 Some(table) => column.table == table,
                 None => !column.merged,
             };
-            if !matches || column.name != name || column.hidden {
+            if !matches || column.name != name || column.hidden && name != THERE {
                 continue;
             }
             if found.is_some_and(|other: &ScopeColumn| other.index == column.index) {
@@ -336,7 +342,13 @@ impl Binder<'_> {
         let name = table.last().expect("a name has a part");
         let all = self.columns_of(std::slice::from_ref(name), at)?;
         let names = self.names_of_columns(name);
-        Ok(self.record(all, Some(names), at))
+        let record = self.record(all, Some(names), at);
+        // Where an outer join has put nulls in its place, there is no row. What groups by its columns need not have that one.
+        let there = self.column_at(self.frames.len() - 1, Some(name), THERE, at);
+        let Ok(Some(there)) = there else { return Ok(record) };
+        let absent = Expr::IsNull(Box::new(there.expr), false);
+        let expr = Expr::Case(vec![(absent, Expr::Const(crate::types::Datum::Null))], Box::new(record.expr));
+        Ok(Typed { expr, ..record })
     }
 
     /// Is the name that of a table of this query, or of one around it?
@@ -348,8 +360,14 @@ impl Binder<'_> {
     fn names_of_columns(&self, table: &str) -> Vec<String> {
         let frame = self.frames.iter().rev().find(|frame| frame.tables.iter().any(|known| known == table));
         let columns = frame.into_iter().flat_map(|frame| &frame.columns);
-        let mine = columns.filter(|column| column.table == table && !column.hidden);
-        mine.map(|column| column.name.clone()).collect()
+        let mut mine: Vec<&ScopeColumn> = Vec::new();
+        for column in columns.filter(|column| column.table == table && !column.hidden) {
+            // A column of USING stands there twice.
+            if mine.iter().all(|other| other.index != column.index) {
+                mine.push(column);
+            }
+        }
+        mine.into_iter().map(|column| column.name.clone()).collect()
     }
 
     /// The columns that `table.*` means within an expression; with no table all of the query's.
@@ -445,6 +463,9 @@ impl Binder<'_> {
             }
             None => format!("column \"{name}\" does not exist"),
         };
+        if SYSTEM_COLUMNS.contains(&name) && !frame.tables.is_empty() {
+            return Error::unsupported(format!("the system column \"{name}\"")).at(at);
+        }
         let error = Error::new("42703", shown).at(at);
         let candidates = frame.columns.iter().filter(|column| !column.hidden);
         let candidates = candidates.filter(|column| table.is_none_or(|table| column.table == table));

@@ -201,7 +201,9 @@ impl Binder<'_> {
             let message = format!("could not identify column \"{name}\" in record data type");
             Error::new("42703", message).at(at)
         };
-        let place = if let Expr::Record(_, shape) = &row.expr {
+        // Behind an outer join a table's row may be null.
+        let record = if let Expr::Case(_, row) = &row.expr { row } else { &row.expr };
+        let place = if let Expr::Record(_, shape) = record {
             shape.names.iter().position(|known| known == name)
         } else {
             ["x", "n"].iter().position(|known| *known == name)

@@ -154,7 +154,15 @@ impl Binder<'_> {
             "pg_get_viewdef" => {
                 let answers = self.catalog.view_texts();
                 self.rebinds = true;
-                self.told(args, name, &answers, at)
+                let mut args = args.to_vec();
+                if let Some(view) =
+                    args.first_mut().filter(|view| view.ty == Type::Unknown || view.ty.is_string())
+                {
+                    let found = self.explicit(view.clone(), Type::Regclass, crate::types::NO_MOD, at);
+                    // PostgreSQL looks when the statement runs.
+                    *view = found.map_err(Error::nowhere)?;
+                }
+                self.told(&args, name, &answers, at)
             }
             "to_regclass" | "to_regtype" | "to_regnamespace" if args.len() == 1 => {
                 let kind = match name {
@@ -316,5 +324,9 @@ fn format_type(args: &[Datum], _: &crate::expr::Env<'_>) -> crate::expr::Made {
     let Datum::Int(oid) = args[0] else { return Ok(Datum::Null) };
     let modifier = if let Datum::Int(modifier) = args[1] { modifier as i32 } else { -1 };
     let ty = u32::try_from(oid).ok().and_then(Type::from_oid);
+    // With a modifier, if only one that says nothing, it is the type that has no length of its own.
+    if ty == Some(Type::BpChar) && args[1] == Datum::Int(-1) {
+        return Ok(Datum::text("bpchar"));
+    }
     Ok(Datum::text(ty.map_or("???".to_owned(), |ty| display(ty, modifier))))
 }

@@ -166,8 +166,6 @@ pub(crate) struct EngineSource<'t> {
     /// Room for the row that is inserted, kept for the next one.
     values: Vec<Value>,
     encoded: EncodedRow,
-    /// The longest wait for a row's lock.
-    lock_timeout: Option<std::time::Duration>,
     /// What the statement runs with, and memory that it is charged for.
     context: Option<(&'t Context, Kept<'t>)>,
 }
@@ -188,7 +186,6 @@ impl<'t> EngineSource<'t> {
             handles: engine::RowHandles::default(),
             values: Vec::new(),
             encoded: EncodedRow::new(),
-            lock_timeout: None,
             context: None,
         })
     }
@@ -201,16 +198,6 @@ impl<'t> EngineSource<'t> {
     /// The same, which lets others have a turn, and charges what it keeps.
     pub(crate) fn within(self, context: &'t Context) -> Self {
         Self { context: Some((context, context.memory.kept())), ..self }
-    }
-
-    /// The same, whose waits for rows' locks end after this time (`lock_timeout`).
-    pub(crate) fn waiting_at_most(self, lock_timeout: Option<std::time::Duration>) -> Self {
-        Self { lock_timeout, ..self }
-    }
-
-    /// How a lock is waited for.
-    fn patience(&self) -> engine::LockWait {
-        self.lock_timeout.map_or(engine::LockWait::Wait, engine::LockWait::AtMost)
     }
 
     /// Takes back what the statement has changed.
@@ -479,14 +466,9 @@ impl Source for EngineSource<'_> {
                 None => return Ok(Changed::Gone),
             },
         };
-        // A change waits without a limit; a lock, which it then has, does not.
-        if let Some(strength) = lock.or(self.lock_timeout.map(|_| Strength::NoKeyUpdate)) {
-            let (how, mode) = (self.patience(), mode_of(strength));
-            match self.statement.lock_row(&found, handle, mode, how, |_| ()).await {
-                Err(engine::Error::WouldWait { .. }) => return Err(lock_timeout()),
-                Err(error) => return Err(error.into()),
-                Ok(_) => {}
-            }
+        if let Some(strength) = lock {
+            let (wait, mode) = (engine::LockWait::Wait, mode_of(strength));
+            let _ = self.statement.lock_row(&found, handle, mode, wait, |_| ()).await?;
         }
         let columns: Vec<usize> = (0..table.columns.len()).collect();
         let mut row = Row::with_capacity(columns.len());
@@ -552,7 +534,7 @@ impl Source for EngineSource<'_> {
         let before = self.statement.read_row(&found, handle, |seen| seen.bytes().to_vec()).await?;
         let mode = mode_of(strength);
         let how = match wait {
-            LockWait::Wait => self.patience(),
+            LockWait::Wait => engine::LockWait::Wait,
             LockWait::NoWait => engine::LockWait::NoWait,
             LockWait::SkipLocked => engine::LockWait::Skip,
         };
@@ -584,7 +566,6 @@ impl Source for EngineSource<'_> {
                 Locked::NotThere
             }
             Ok(engine::Locked::Lost) => Locked::Lost,
-            Err(engine::Error::WouldWait { .. }) if wait == LockWait::Wait => return Err(lock_timeout()),
             Err(engine::Error::WouldWait { .. }) => {
                 let message = format!("could not obtain lock on row in relation \"{}\"", table.name);
                 return Err(Error::new("55P03", message));
@@ -668,11 +649,6 @@ fn duplicate(table: &Table, index: usize, row: &[Datum], zone: &Zone) -> Error {
         .detail(format!("Key ({})=({}) already exists.", names.join(", "), values.join(", ")))
         .table(&table.name)
         .constraint(&index.name)
-}
-
-/// A row's lock was not to be had in time.
-fn lock_timeout() -> Error {
-    Error::new("55P03", "canceling statement due to lock timeout")
 }
 
 fn row_error(table: &Table, source: thermocline_row::RowError) -> Error {

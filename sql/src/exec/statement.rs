@@ -73,9 +73,7 @@ pub(crate) async fn run(
         None
     };
     let mut pending = Vec::new();
-    let mut source = EngineSource::new((catalog.db, catalog.tables), transaction)?
-        .waiting_at_most(context.lock_timeout)
-        .within(context);
+    let mut source = EngineSource::new((catalog.db, catalog.tables), transaction)?.within(context);
     let count = match run_bound(&mut source, bound, context, rows, &mut pending).await {
         Err(error) if terms.lets_run_again(&error) => {
             source.undo();

@@ -83,8 +83,6 @@ pub(crate) struct Context {
     pub(crate) facts: Option<Arc<crate::shared::facts::Facts>>,
     /// The transaction only reads: sequences stand still in it.
     pub(crate) read_only: bool,
-    /// The longest wait for a row's lock.
-    pub(crate) lock_timeout: Option<std::time::Duration>,
     /// Counts the work of each operator, for EXPLAIN ANALYZE.
     pub(crate) meter: Option<Arc<meter::Meter>>,
     /// When it lets others have a turn.

@@ -615,8 +615,26 @@ pub(super) fn make_timestamp(args: &[Datum]) -> Made {
 /// `make_timestamptz`: with the clock of the session's zone, or of one that is named.
 pub(super) fn make_timestamptz(args: &[Datum], env: &Env<'_>) -> Made {
     let shown = timestamp(&make_timestamp(args)?);
-    match args.get(6) {
-        Some(name) => moment(shown, &Zone::at(str(name))?),
+    match args.get(6).map(str) {
+        // A number is hours east of Greenwich, as in a text of a moment, not as in a zone of POSIX.
+        Some(number) if number.starts_with(['+', '-']) => {
+            let offset =
+                crate::types::datetime::read_offset(number, number).map_err(|error| match error {
+                    Some(_) => Error::new("22023", format!("numeric time zone \"{number}\" out of range")),
+                    None => {
+                        let message =
+                            format!("invalid input syntax for type numeric time zone: \"{number}\"");
+                        Error::new("22023", message)
+                    }
+                })?;
+            checked_timestamp(shown.checked_sub(offset)).map(Datum::Timestamp)
+        }
+        Some(number) if number.starts_with(|sign: char| sign.is_ascii_digit()) => {
+            let message = format!("invalid input syntax for type numeric time zone: \"{number}\"");
+            Err(Error::new("22023", message)
+                .hint("Numeric time zones must have \"-\" or \"+\" as first character."))
+        }
+        Some(name) => moment(shown, &Zone::at(name)?),
         None => moment(shown, zone(env)),
     }
 }

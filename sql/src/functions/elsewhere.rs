@@ -1,5 +1,5 @@
 //! The list of all that PostgreSQL has, much of which this crate has not: functions, aggregates and operators, by names and types,
-//! and relations of its catalogs (`elsewhere.txt`, which `tests/record_elsewhere.py` writes). It is asked when a call fits nothing
+//! types, and relations of its catalogs (`elsewhere.txt`, which `tests/record_elsewhere.py` writes). It is asked when a call fits nothing
 //! here, so that what is missing is told from what is wrong.
 
 use super::is_coercible;
@@ -14,8 +14,20 @@ pub(crate) fn is_relation_elsewhere(schema: Option<&str>, name: &str) -> bool {
     ALL.lines().filter_map(|line| line.strip_prefix("relation ")).any(is_it)
 }
 
+/// Has PostgreSQL a type of this name?
+pub(crate) fn is_type_elsewhere(name: &str) -> bool {
+    ALL.lines().filter_map(|line| line.strip_prefix("type ")).any(|known| known == name)
+}
+
 /// Does a call with arguments of these types fit something that PostgreSQL has?
 pub(crate) fn is_elsewhere(name: &str, types: &[Type]) -> bool {
+    let takes_any = |line: &str| {
+        let (fixed, known) = line.split_once(' ').expect("a number stands before the name");
+        known == name && fixed.parse().is_ok_and(|fixed: usize| types.len() > fixed)
+    };
+    if ALL.lines().filter_map(|line| line.strip_prefix("variadic ")).any(takes_any) {
+        return true;
+    }
     ALL.lines().any(|line| {
         let mut words = line.split(' ');
         words.next() == Some(name)

@@ -175,10 +175,10 @@ impl Moment {
             "YYY" => (shown % 1000, 3),
             "YY" => (shown % 100, 2),
             "Y" => (shown % 10, 1),
-            "IYYY" => (iso, 4),
-            "IYY" => (iso % 1000, 3),
-            "IY" => (iso % 100, 2),
-            "I" => (iso % 10, 1),
+            "IYYY" => (iso.abs(), 4),
+            "IYY" => (iso.abs() % 1000, 3),
+            "IY" => (iso.abs() % 100, 2),
+            "I" => (iso.abs() % 10, 1),
             "MM" => (month, 2),
             "DDD" => (of("doy"), 3),
             "DD" => (day, 2),
@@ -188,7 +188,8 @@ impl Moment {
             "W" => ((day - 1) / 7 + 1, 1),
             "WW" => ((of("doy") - 1) / 7 + 1, 2),
             "IW" => (of("week"), 2),
-            "CC" => (if year > 0 { (year + 99) / 100 } else { year / 100 - 1 }, 2),
+            "CC" if year > 0 => ((year + 99) / 100, 2),
+            "CC" => (year / 100 - 1, 3),
             "J" => (self.days + 2_440_588, 1),
             "Q" => ((month - 1) / 3 + 1, 1),
             _ => return None,
@@ -287,6 +288,8 @@ struct Read {
     twelve: bool,
     afternoon: Option<bool>,
     before_christ: bool,
+    /// Its hours of the zone have a minus.
+    west: bool,
     /// Minutes east of Greenwich, if it says so.
     offset_minutes: Option<i64>,
 }
@@ -342,14 +345,16 @@ impl Read {
                 let (number, _) = digits(rest, written, 5)?;
                 (self.hour, self.minute, self.second) = (number / 3600, number / 60 % 60, number % 60);
             }
-            "MS" | "US" | "FF1" | "FF2" | "FF3" | "FF4" | "FF5" | "FF6" => {
-                let most = match name {
-                    "MS" => 3,
-                    "US" => 6,
-                    other => usize::from(other.as_bytes()[2] - b'0'),
-                };
-                let (number, shown) = digits(rest, written, most)?;
+            "MS" | "US" => {
+                let (number, shown) = digits(rest, written, if name == "MS" { 3 } else { 6 })?;
                 self.micros = number * 10_i64.pow(6 - shown.len().min(6) as u32);
+            }
+            // All of its digits are read, and rounded to as many as there are to be.
+            "FF1" | "FF2" | "FF3" | "FF4" | "FF5" | "FF6" => {
+                let (number, shown) = digits(rest, written, 6)?;
+                let unit = 10_i64.pow(6 - u32::from(name.as_bytes()[2] - b'0'));
+                let micros = number * 10_i64.pow(6 - shown.len().min(6) as u32);
+                self.micros = (micros + unit / 2) / unit * unit;
             }
             "AM" | "PM" | "A.M." | "P.M." => {
                 let place = word(rest, written, &["am", "pm", "a.m.", "p.m."])?;
@@ -388,12 +393,14 @@ impl Read {
             "DY" => drop(word(rest, written, &DAYS.map(|day| &day[..3]))?),
             "D" | "ID" | "Q" => drop(digits(rest, written, 1)?),
             "TZH" => {
-                self.offset_minutes = Some(digits(rest, written, 2)?.0 * 60);
+                self.west = rest.starts_with('-');
+                let hours = digits(rest, written, 2)?.0.abs();
+                self.offset_minutes = Some(if self.west { -60 } else { 60 } * hours);
             }
             "TZM" => {
                 let (minutes, _) = digits(rest, written, 2)?;
                 let hours = self.offset_minutes.unwrap_or(0);
-                self.offset_minutes = Some(hours + if hours < 0 { -minutes } else { minutes });
+                self.offset_minutes = Some(hours + if self.west { -minutes } else { minutes });
             }
             other => return Err(Error::unsupported(format!("\"{other}\" in a pattern that is read"))),
         }
@@ -408,7 +415,9 @@ impl Read {
         }
         // Without a year it is the first one before Christ.
         let year = self.year.unwrap_or(i64::from(self.before_christ));
-        let year = if self.before_christ { 1 - year } else { year };
+        let year = if self.before_christ { -year } else { year };
+        // There is no year 0: the one before the first is -1.
+        let year = if year < 0 { year + 1 } else { year };
         let (month, day) = (self.month.unwrap_or(1), self.day.unwrap_or(1));
         if let Some(number) = self.day_of_year.filter(|_| self.month.is_none()) {
             let length = if datetime::days_in_month(year, 2) == 29 { 366 } else { 365 };
@@ -447,12 +456,19 @@ impl Read {
 fn read(text: &str, pattern: &str) -> Result<Read> {
     let (mut found, mut rest) = (Read::default(), text);
     let all = nodes(pattern)?;
+    // Blanks and separators of the text that no sign of the pattern stands for.
+    let mut skipped = 0;
     for (place, node) in all.iter().enumerate() {
+        if place == 0 || matches!(node, Node::Field { .. }) {
+            let blanks = rest.len() - rest.trim_start().len();
+            rest = &rest[blanks..];
+            skipped += blanks;
+        }
+        if rest.is_empty() {
+            break;
+        }
         match node {
             Node::Field { name, case, ordinal, .. } => {
-                if rest.trim_start().is_empty() {
-                    break;
-                }
                 let number_follows = matches!(all.get(place + 1), Some(Node::Field { name, .. })
                     if !["AM", "PM", "A.M.", "P.M.", "MONTH", "MON", "BC", "AD"].contains(name));
                 let written = match case {
@@ -464,17 +480,23 @@ fn read(text: &str, pattern: &str) -> Result<Read> {
                     rest = rest.get(2..).unwrap_or("");
                 }
             }
-            // A separator of ASCII stands for any one; blanks are passed over. Another sign stands for one of any kind.
+            // Another sign stands for one of any kind, which may have been passed over already.
             Node::Sign(sign) if sign.is_alphanumeric() || !sign.is_ascii() => {
-                let mut signs = rest.chars();
-                signs.next();
-                rest = signs.as_str();
+                if skipped > 0 {
+                    skipped -= 1;
+                } else {
+                    let mut signs = rest.chars();
+                    signs.next();
+                    rest = signs.as_str();
+                }
             }
+            // A blank or separator stands for one of them, or for nothing; a second minus is the sign of the number behind it.
             Node::Sign(_) => {
-                rest = rest.trim_start();
-                let separator = |sign: char| sign.is_ascii_punctuation();
-                // A minus before a number is its sign only behind another separator.
-                rest = rest.strip_prefix(separator).unwrap_or(rest);
+                let separator = |sign: char| sign.is_ascii_punctuation() || sign.is_ascii_whitespace();
+                match rest.strip_prefix(separator) {
+                    Some(behind) => rest = behind,
+                    None => skipped = skipped.saturating_sub(1),
+                }
             }
         }
     }

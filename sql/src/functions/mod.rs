@@ -26,7 +26,7 @@ mod strings;
 mod tests;
 
 pub(crate) use casts::{CastHow, Context, cast, is_coercible};
-pub(crate) use elsewhere::{is_elsewhere, is_relation_elsewhere};
+pub(crate) use elsewhere::{is_elsewhere, is_relation_elsewhere, is_type_elsewhere};
 pub(crate) use input::{functions_by_oid, input_of};
 pub(crate) use operators::{Operator, operators_named};
 

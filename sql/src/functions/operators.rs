@@ -123,6 +123,7 @@ const NUMBERS: &[Operator] = &[
     row("@", &[Int2], Int2, Call::One(maths::abs::<2>)),
     row("@", &[Int4], Int4, Call::One(maths::abs::<4>)),
     row("@", &[Int8], Int8, Call::One(maths::abs::<8>)),
+    row("@", &[Float4], Float4, Call::One(|a| Ok(Datum::Float(float(a).abs())))),
     row("@", &[Float8], Float8, Call::One(|a| Ok(Datum::Float(float(a).abs())))),
     row("@", &[Numeric], Numeric, Call::One(|a| Ok(Datum::Numeric(numeric(a).abs())))),
     row("&", &[Int2, Int2], Int2, Call::Two(|a, b| Ok(Datum::Int(int(a) & int(b))))),

@@ -1,7 +1,7 @@
 //! LIKE, ILIKE, SIMILAR TO and regular expressions.
 //!
 //! Regular expressions are those of the crate `regex`, which runs in linear time; what PostgreSQL's have beyond it (back
-//! references, lookaround, collating elements) is refused (2201B). The last patterns of a thread are kept compiled.
+//! references, lookaround) is refused (0A000). The last patterns of a thread are kept compiled.
 
 use std::cell::RefCell;
 
@@ -30,6 +30,13 @@ pub(super) fn compiled<T>(pattern: &str, flags: &str, with: impl FnOnce(&Regex) 
             let regex = Regex::new(&translate(&key)).map_err(|error| {
                 let reason = error.to_string();
                 let last = reason.lines().last().unwrap_or("").trim_start_matches("error: ").to_owned();
+                // PostgreSQL has these.
+                if ["look-around", "backreferences"].iter().any(|what| last.starts_with(what)) {
+                    return Error::unsupported(format!(
+                        "a regular expression with {}",
+                        &last[..last.find(',').unwrap_or(last.len())]
+                    ));
+                }
                 Error::new("2201B", format!("invalid regular expression: {last}"))
             })?;
             if kept.len() >= KEPT {

@@ -615,6 +615,8 @@ pub(crate) enum Alter {
         identity: IdentityDef,
     },
     /// `SET GENERATED ALWAYS` or, if not, `BY DEFAULT`.
+    /// VALIDATE CONSTRAINT
+    Validate(String),
     SetIdentity {
         column: String,
         always: bool,

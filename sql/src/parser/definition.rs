@@ -471,8 +471,7 @@ impl Parser<'_> {
             return Ok(Alter::Nothing);
         }
         if self.words(&["validate", "constraint"]) {
-            self.name()?;
-            return Ok(Alter::Nothing);
+            return Ok(Alter::Validate(self.name()?));
         }
         let (sets, ahead) = (self.is_word("set"), self.ahead(1) == &Kind::Sign(b'('));
         if ahead && (sets || self.is_word("reset")) {

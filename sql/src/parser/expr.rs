@@ -772,6 +772,9 @@ impl Parser<'_> {
                 if parser.is_word("variadic") {
                     return Err(Error::unsupported("VARIADIC").at(parser.at()));
                 }
+                if matches!(parser.ahead(1), Kind::Op("=>")) {
+                    return Err(Error::unsupported("an argument by its name").at(parser.at()));
+                }
                 let arg = parser.expr()?;
                 if parser.kind() == &Kind::Sign(b':') {
                     return Err(Error::unsupported("an argument by its name").at(parser.at()));

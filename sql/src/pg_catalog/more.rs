@@ -271,6 +271,7 @@ pub(super) fn information(catalog: &dyn Catalog, relations: &[Relation<'_>], nam
             rows: catalog
                 .objects()
                 .sequences()
+                .filter(|(_, row)| !row.identity)
                 .map(|(name, row)| {
                     let shown = |number: i64| text(number.to_string());
                     vec![

@@ -27,7 +27,7 @@ use super::prepared::Noted;
 use super::transaction::{Open, refused_to_read_only};
 use super::{Answer, Prepared, Session};
 use crate::catalog::Identity;
-use crate::error::{Again, Error, Result};
+use crate::error::{Again, Error, Result, lock_timeout};
 use crate::exec::{self, Pending, Rows, Terms};
 use crate::expr::pace::Pace;
 use crate::expr::{Context, Deadline};
@@ -259,7 +259,7 @@ impl Session {
             ),
         };
         let terms = self.terms();
-        let read_only = self.settings.read_only;
+        let (read_only, patience) = (self.settings.read_only, self.settings.lock_timeout);
         let (catalog, open) = self.catalog_and_open();
         if let Some(open) = open {
             let modes = &open.constraints;
@@ -275,7 +275,11 @@ impl Session {
                 let options = TransactionOptions::new().isolation(terms.isolation);
                 let only_reads = matches!(bound, Bound::Query(query) if !query.locks);
                 let options = if read_only || only_reads { options.read_only() } else { options };
-                own.insert(catalog.db.begin(options)?)
+                let own = own.insert(catalog.db.begin(options)?);
+                if patience.is_some() {
+                    own.limit_waits(patience)?;
+                }
+                own
             }
         };
         let (count, _) = exec::run(catalog, transaction, terms, bound, context, rows, &|_| false).await?;
@@ -362,7 +366,6 @@ impl Session {
             sequences: Some(self.sequences.clone()),
             facts: run.prepared.asks.then(|| self.facts.clone()),
             read_only: self.only_reads(),
-            lock_timeout: self.settings.lock_timeout,
             meter,
             pace: Pace::new(self.give_way),
             memory: self.spare.take(&self.db),
@@ -412,7 +415,7 @@ impl Session {
             let late = sleep.as_mut().is_some_and(|it| std::pin::Pin::new(it).poll(context).is_ready());
             match (late, by_lock, by_statement) {
                 (true, Some(lock), statement) if statement.is_none_or(|statement| lock <= statement) => {
-                    Poll::Ready(Err(Error::new("55P03", "canceling statement due to lock timeout")))
+                    Poll::Ready(Err(lock_timeout()))
                 }
                 (true, ..) => Poll::Ready(Err(Cause::TimedOut.error())),
                 _ => Poll::Pending,

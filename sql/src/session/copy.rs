@@ -188,6 +188,7 @@ impl Session {
         self.note_begin(&prepared.text);
         check_open(self)?;
         self.begin_implicit()?;
+        self.limit_waits()?;
         let Statement::Copy(Copy::In { options, .. }) = &prepared.statement.statement else {
             return Err(Error::new("55000", "the statement is no COPY FROM"));
         };

@@ -28,6 +28,7 @@ impl Session {
         if transaction::needs_snapshot(statement) {
             self.take_snapshot().map_err(|error| self.failed(error))?;
         }
+        self.limit_waits().map_err(|error| self.failed(error))?;
         let boundary = matches!(statement, Statement::Begin(_) | Statement::SetTransaction(_));
         let mut answer = self.dispatch(prepared, parameters, rows, fixed).await;
         if answer.is_ok()

@@ -43,6 +43,8 @@ pub(super) struct Open {
     pub(super) settings: Option<Values>,
     /// Settings are those of the transaction only.
     pub(super) local_settings: bool,
+    /// How long it waits for others, as the engine was told last.
+    pub(super) patience: Option<std::time::Duration>,
     /// Gives its advisory locks back when it ends.
     pub(super) advisory: Option<TransactionLocks>,
 }
@@ -137,6 +139,7 @@ impl Session {
             read_only,
             settings: None,
             local_settings: false,
+            patience: None,
             advisory: Some(TransactionLocks(self.facts.clone())),
         });
         Ok(answer)
@@ -156,6 +159,7 @@ impl Session {
         }
         let (options, isolation, read_only) = Self::options(modes, (open.isolation, open.read_only));
         open.transaction = self.db.begin(options)?;
+        open.patience = None;
         open.isolation = isolation;
         open.read_only = read_only;
         Ok(answer)
@@ -169,12 +173,23 @@ impl Session {
         if open.isolation != Isolation::ReadCommitted && !open.failed {
             let modes = Modes { isolation: None, read_only: None };
             open.transaction = self.db.begin(Self::options(&modes, (open.isolation, open.read_only)).0)?;
+            open.patience = None;
             // There is nothing to go back from.
             for (_, savepoint, _) in &mut open.savepoints {
                 *savepoint = open.transaction.savepoint()?;
             }
         }
         Ok(())
+    }
+
+    /// The open transaction waits for others as long as `lock_timeout` says.
+    pub(super) fn limit_waits(&mut self) -> Result<()> {
+        let patience = self.settings.lock_timeout;
+        let Some(open) = self.open.as_mut().filter(|open| open.patience != patience && !open.failed) else {
+            return Ok(());
+        };
+        open.patience = patience;
+        open.transaction.limit_waits(patience).map_err(Error::from)
     }
 
     pub(super) async fn commit(&mut self) -> Result<Answer> {

@@ -255,7 +255,7 @@ pub(super) const HINTS: &[(&str, &str, Hint)] = &[
     ("track_io_timing", "off", Hint::Switch),
     ("track_wal_io_timing", "off", Hint::Switch),
     ("update_process_title", "on", Hint::Switch),
-    ("vacuum_cost_delay", "0", Hint::Real(0.0, 100.0)),
+    ("vacuum_cost_delay", "0", Hint::Whole(Unit::Time(1), 0, 100)),
     ("vacuum_cost_limit", "200", Hint::Whole(Unit::None, 1, 10000)),
     ("vacuum_cost_page_dirty", "20", Hint::Whole(Unit::None, 0, 10000)),
     ("vacuum_cost_page_hit", "1", Hint::Whole(Unit::None, 0, 10000)),

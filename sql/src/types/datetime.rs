@@ -361,8 +361,8 @@ pub(crate) fn fraction_micros(digits: &str) -> Option<i64> {
     Some((fraction * 1e6).round_ties_even() as i64)
 }
 
-/// `+02`, `-02:30`, `+0230`
-fn read_offset(word: &str, text: &str) -> std::result::Result<i64, Option<Error>> {
+/// The offset that `+02`, `-02:30` or `+0230` says, in microseconds to the east. No error: it says none.
+pub(crate) fn read_offset(word: &str, text: &str) -> std::result::Result<i64, Option<Error>> {
     let east = word.starts_with('+');
     let digits = word.strip_prefix(['+', '-']).ok_or(None)?;
     let parts: Vec<&str> = digits.split(':').collect();

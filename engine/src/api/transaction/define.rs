@@ -8,7 +8,7 @@ use crate::api::{Index, Table, Tables};
 use crate::error::{Error, Result};
 use crate::ops::Step;
 use crate::ops::commit::PartsState;
-use crate::ops::define::ColumnChange;
+use crate::ops::define::{ColumnChange, Looked};
 use crate::ops::progress::{Advance, silent};
 use crate::row::Column;
 use crate::schema::{IndexSchema, TableSchema, Tiering};
@@ -18,7 +18,7 @@ use crate::session::Session;
 ///
 /// What changes a table waits for the transactions that use it, and keeps others from it until the transaction ends: for
 /// [`Options::definition_wait`](crate::Options::definition_wait) at most, then it is refused
-/// ([`Error::SchemaChangeTimeout`]). Circles of such waits are found ([`Error::Deadlock`]). A table cannot be changed while a cursor
+/// ([`Error::SchemaChangeTimeout`]); or for as long as [`Transaction::limit_waits`] says ([`Error::LockTimeout`]). Circles of such waits are found ([`Error::Deadlock`]). A table cannot be changed while a cursor
 /// of the transaction is open on it ([`Error::InUse`]).
 ///
 /// ```
@@ -143,16 +143,15 @@ impl Transaction {
     /// # Errors
     /// There is no such table or column, the column is part of an index, or it is the last one.
     pub async fn drop_column(&mut self, table: &str, column: &str) -> Result<()> {
-        let position = self.table(table)?.with_form(|form| form.column(column))?;
-        self.change_columns(table, &ColumnChange::Dropped(column.to_owned(), position)).await
+        self.change_columns(table, &ColumnChange::Dropped(column.to_owned())).await
     }
 
     async fn change_columns(&mut self, table: &str, change: &ColumnChange) -> Result<()> {
         let _busy = self.begin_definition()?;
-        let longest = self.look(table, change, &mut Advance::new(&mut silent))?;
+        let looked = self.look(table, change, &mut Advance::new(&mut silent))?;
         let entry = self.get(table, || Ok(())).await?;
         self.with_room(|session| {
-            session.change_columns(&entry, change, longest, &mut Advance::new(&mut silent))
+            session.change_columns(&entry, change, looked, &mut Advance::new(&mut silent))
         })
         .await
     }
@@ -165,13 +164,13 @@ impl Transaction {
         advance: &mut Advance<'_>,
     ) -> Result<()> {
         let _busy = self.begin_definition()?;
-        let longest = self.look(table, change, advance)?;
+        let looked = self.look(table, change, advance)?;
         let entry = self.get(table, || advance.tell()).await?;
-        self.driver.session().change_columns(&entry, change, longest, advance)
+        self.driver.session().change_columns(&entry, change, looked, advance)
     }
 
     /// Goes over a table before it is held: its form stays what it is from then on, its rows do not.
-    fn look(&mut self, table: &str, change: &ColumnChange, advance: &mut Advance<'_>) -> Result<u64> {
+    fn look(&mut self, table: &str, change: &ColumnChange, advance: &mut Advance<'_>) -> Result<Looked> {
         let session = self.driver.session();
         let handle = Table::of_session(session, session.entry(table)?);
         // Nothing that takes long may be pinned.

@@ -2,7 +2,6 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::{Stop, Transaction};
 use crate::api::{Index, Table};
@@ -22,10 +21,8 @@ use thermocline_base::ids::RowId;
 /// The behaviour of a lock that another transaction is in the way of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockWait {
-    /// It waits for the other one's end.
+    /// It waits for the other one's end, as long as the transaction waits ([`Transaction::limit_waits`]).
     Wait,
-    /// The same, for this long at most, all waits for the row together; then it fails (`lock_timeout`).
-    AtMost(Duration),
     /// It fails (`nowait`).
     NoWait,
     /// It leaves the row alone (`skip locked`).
@@ -282,8 +279,8 @@ impl Statement<'_> {
     /// was asked of the row has to be asked again, of that version. In a non-unique index, one of the rows.
     ///
     /// # Errors
-    /// A serialization failure or a deadlock; [`Error::WouldWait`] with [`LockWait::NoWait`] and, later,
-    /// [`LockWait::AtMost`].
+    /// A serialization failure or a deadlock; [`Error::WouldWait`] with [`LockWait::NoWait`];
+    /// [`Error::LockTimeout`].
     pub async fn lock<R>(
         &mut self,
         index: &Index,
@@ -358,7 +355,7 @@ impl Transaction {
     ) -> Result<Locked<R>> {
         let _busy = self.driver.enter()?;
         let mut see = Some(see);
-        let (writes, mut since, mut until) = (self.driver.session().writes.len(), None, None);
+        let (writes, mut since) = (self.driver.session().writes.len(), None);
         loop {
             match self.driver.session().try_lock(entry, named, mode, &mut see) {
                 Ok(Step::Done(locked)) => return Ok(locked),
@@ -367,11 +364,6 @@ impl Transaction {
                     LockWait::Wait => {
                         self.driver.wait_for(Wait::Holder { id, since, table, key }, true).await?;
                     }
-                    LockWait::AtMost(limit) => {
-                        let until = *until.get_or_insert_with(|| self.after(limit));
-                        let error = Error::WouldWait { table: table.clone(), key: key.clone() };
-                        self.driver.wait_until(Wait::Holder { id, since, table, key }, until, error).await?;
-                    }
                     LockWait::NoWait => return Err(self.driver.failed(Error::WouldWait { table, key })),
                     LockWait::Skip => return Ok(Locked::Skipped),
                 },
@@ -379,12 +371,6 @@ impl Transaction {
                 Err(error) => self.driver.make_room(error, writes, &mut since).await?,
             }
         }
-    }
-
-    /// The time on the database's clock that is `limit` from now, in nanoseconds.
-    fn after(&mut self, limit: Duration) -> u64 {
-        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-        self.driver.session().db().clock.now_ns().saturating_add(limit)
     }
 
     /// Changes the row that is named.

@@ -286,24 +286,27 @@ impl Session {
         Ok(())
     }
 
-    /// Writes the rows of a held table anew, with other columns. `longest`: what was known of its cold rows before it was held.
+    /// Writes the rows of a held table anew, with other columns. `looked`: what was known of it before it was held.
     pub(crate) fn change_columns(
         &mut self,
         entry: &Arc<TableEntry>,
         change: &ColumnChange,
-        longest: u64,
+        looked: Looked,
         advance: &mut Advance<'_>,
     ) -> Result<()> {
         let db = self.db();
         let old = self.present(entry);
         old.must_be_whole()?;
         let mut stored = old.stored();
-        let of = change.apply(&mut stored.schema)?;
+        let at = change.place_in(&old.schema)?;
+        let of = change.apply(at, &mut stored.schema)?;
         stored.layout_version += 1;
         note_past(db, old, &mut stored, of);
         let new = db.forms().form(stored, Arc::clone(&old.counters))?;
         let new = OwnForm::new(TableForm { changed: Settled::at_commit(), ..new });
-        let made = self.write_anew(old, &new, change, longest, advance);
+        // Others may have added columns since it was looked at.
+        let longest = if looked.layout_version == old.layout_version { looked.longest } else { u64::MAX };
+        let made = self.write_anew(old, &new, (change, at), longest, advance);
         let writes = match made {
             Ok(writes) => writes,
             Err(error) => {
@@ -324,7 +327,7 @@ impl Session {
         &mut self,
         old: &TableForm,
         new: &OwnForm,
-        change: &ColumnChange,
+        (change, at): (&ColumnChange, usize),
         longest: u64,
         advance: &mut Advance<'_>,
     ) -> Result<Vec<crate::session::Write>> {
@@ -333,14 +336,17 @@ impl Session {
         let added = change.added_bytes();
         // Those that have moved since it was looked for are known. Only if one may be too long all are looked at again.
         let longest = longest.max(old.counters.longest_moved.load(Ordering::Relaxed));
-        if added != 0 && may_be_too_long(&new_form.schema) && longest + added > MAX_ROW_BYTES as u64 {
+        if added != 0
+            && may_be_too_long(&new_form.schema)
+            && longest.saturating_add(added) > MAX_ROW_BYTES as u64
+        {
             crate::ops::backfill::check_cold_lengths(db, new_form, advance)?;
         }
         let _maintenance = db.standstill.enter();
         let row_error = |source| Error::Row { table: old.schema.name.clone(), source };
         let convert = |row: &[u8], out: &mut Vec<u8>| {
             let mut values = old.layout.decode(row).map_err(row_error)?;
-            change.convert(&mut values);
+            change.convert(at, &mut values);
             new_form.layout.encode(&values, out).map_err(row_error)
         };
         let writes =
@@ -360,8 +366,17 @@ impl Session {
 #[derive(Clone, Debug)]
 pub(crate) enum ColumnChange {
     Added(Column),
-    /// The column with this name, at this place.
-    Dropped(String, usize),
+    /// The column with this name. Its place is known once the table is held: others' columns come and go before.
+    Dropped(String),
+}
+
+/// Knowledge of a table that a change of its columns has before it holds the table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Looked {
+    /// The longest row in the cold store.
+    longest: u64,
+    /// The layout that it was looked at with.
+    layout_version: u32,
 }
 
 impl ColumnChange {
@@ -373,33 +388,40 @@ impl ColumnChange {
         Err(SchemaError::NoDefault { table: table.to_owned(), column: column.name.clone() }.into())
     }
 
+    /// The place of the column in the rows of a table.
+    fn place_in(&self, schema: &TableSchema) -> Result<usize> {
+        match self {
+            Self::Added(_) => Ok(schema.columns.len()),
+            Self::Dropped(column) => schema.column_index(column).ok_or_else(|| {
+                SchemaError::UnknownColumn { table: schema.name.clone(), column: column.clone() }.into()
+            }),
+        }
+    }
+
     /// Changes a schema.
-    fn apply(&self, schema: &mut TableSchema) -> Result<PastChange> {
+    fn apply(&self, at: usize, schema: &mut TableSchema) -> Result<PastChange> {
         let table = schema.name.clone();
         match self {
             Self::Added(column) => {
                 schema.columns.push(column.clone());
                 Ok(PastChange::Added)
             }
-            Self::Dropped(column, position) => {
-                if schema.columns.get(*position).is_none_or(|found| found.name != *column) {
-                    return Err(SchemaError::UnknownColumn { table, column: column.clone() }.into());
-                }
+            Self::Dropped(column) => {
                 let has_it = |index: &&IndexSchema| index.columns.iter().any(|(name, _)| name == column);
                 if let Some(index) = schema.primary.iter().chain(&schema.indexes).find(has_it) {
                     let index = index.name.clone();
                     return Err(SchemaError::ColumnInUse { table, column: column.clone(), index }.into());
                 }
-                schema.columns.remove(*position);
-                Ok(PastChange::Dropped(u32::try_from(*position).expect("a table has few columns")))
+                schema.columns.remove(at);
+                Ok(PastChange::Dropped(u32::try_from(at).expect("a table has few columns")))
             }
         }
     }
 
-    fn convert(&self, values: &mut Vec<Value>) {
+    fn convert(&self, at: usize, values: &mut Vec<Value>) {
         match self {
-            Self::Added(column) => values.push(column.default.clone().unwrap_or(Value::Null)),
-            Self::Dropped(_, position) => _ = values.remove(*position),
+            Self::Added(column) => values.insert(at, column.default.clone().unwrap_or(Value::Null)),
+            Self::Dropped(_) => _ = values.remove(at),
         }
     }
 
@@ -407,16 +429,17 @@ impl ColumnChange {
     fn added_bytes(&self) -> u64 {
         match self {
             Self::Added(column) => most_bytes(column),
-            Self::Dropped(..) => 0,
+            Self::Dropped(_) => 0,
         }
     }
 
-    /// The longest row in the cold store, if the change may make one too long. The table is in use meanwhile.
-    pub(crate) fn look(&self, db: &Inner, form: &TableForm, advance: &mut Advance<'_>) -> Result<u64> {
+    /// Looks for the longest row in the cold store, if the change may make one too long. The table is in use meanwhile.
+    pub(crate) fn look(&self, db: &Inner, form: &TableForm, advance: &mut Advance<'_>) -> Result<Looked> {
         let looks_cold = matches!(self, Self::Added(_)) && may_be_too_long(&form.schema);
         let cold = if looks_cold { crate::ops::backfill::cold_records(db, form.id) } else { 0 };
         advance.begin(form.primary().len() * (1 + form.indexes.len() as u64) + cold)?;
-        if looks_cold { crate::ops::backfill::longest_cold_row(db, form, advance) } else { Ok(0) }
+        let longest = if looks_cold { crate::ops::backfill::longest_cold_row(db, form, advance)? } else { 0 };
+        Ok(Looked { longest, layout_version: form.layout_version })
     }
 }
 

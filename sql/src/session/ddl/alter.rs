@@ -65,6 +65,7 @@ impl Session {
                 Alter::DropConstraint { name, if_exists, cascade } => {
                     self.drop_constraint(table, name, *if_exists, *cascade, &mut answer).await?;
                 }
+                Alter::Validate(name) => self.validate_constraint(table, name)?,
                 Alter::SetDefault { column, default, .. } => {
                     self.set_default(table, column, default.as_ref()).await?;
                 }
@@ -86,6 +87,21 @@ impl Session {
             }
         }
         Ok(answer)
+    }
+
+    /// VALIDATE CONSTRAINT: all that are there hold.
+    fn validate_constraint(&self, table: &str, name: &str) -> Result<()> {
+        let found = self.catalog().table(table).expect("it is known");
+        if found.checks.iter().any(|(own, _)| own == name) || found.foreign.iter().any(|key| key.name == name)
+        {
+            return Ok(());
+        }
+        if found.indexes.iter().any(|index| index.name == name && !self.objects.is_unique_index(table, name))
+        {
+            let what = "is not a foreign key or check constraint";
+            return Err(Error::new("42809", format!("constraint \"{name}\" of relation \"{table}\" {what}")));
+        }
+        Err(Error::new("42704", format!("constraint \"{name}\" of relation \"{table}\" does not exist")))
     }
 
     fn has_column(&self, table: &str, column: &str) -> bool {

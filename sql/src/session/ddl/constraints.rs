@@ -255,7 +255,6 @@ impl Session {
     }
 
     pub(super) async fn add_check(&mut self, table: &str, check: &CheckDef) -> Result<()> {
-        self.transaction().lock_table(table).await?;
         let (found, mut taken) = self.may_add(table, check.name.as_ref())?;
         let change = self.check_row(&found, None, check, &mut taken)?;
         self.put_check(table, change).await
@@ -285,11 +284,11 @@ impl Session {
     }
 
     pub(super) async fn add_foreign(&mut self, table: &str, key: &ForeignDef) -> Result<()> {
+        // Neither table may change before the key holds.
+        self.hold(table).await?;
+        self.hold(&key.parent.name).await?;
         let (found, mut taken) = self.may_add(table, key.name.as_ref())?;
         let change = self.foreign_row(&found, key, &mut taken)?;
-        // Neither table may change before the key holds.
-        self.transaction().lock_table(table).await?;
-        self.transaction().lock_table(&key.parent.name).await?;
         let Change::Put(_, name, Object::Foreign(row)) = &change else { unreachable!("it is a foreign key") };
         let pairs = row.columns.iter().zip(&row.parent_columns);
         let equal: Vec<String> = pairs.map(|(a, b)| format!("p.{} = c.{}", quoted(b), quoted(a))).collect();

@@ -29,10 +29,10 @@ mod tiering;
 mod unique;
 mod views;
 
-use thermocline_engine::Transaction;
+use thermocline_engine::{Error as EngineError, Isolation, Transaction};
 
 use crate::error::Result;
-use crate::parser::ast::Statement;
+use crate::parser::ast::{Alter, ObjectName, Statement};
 use crate::session::attempt::{TRIES, is_in_the_way};
 use crate::session::{Answer, Session};
 
@@ -46,7 +46,10 @@ impl Session {
         let mut transactions = 1;
         loop {
             self.begin_implicit()?;
-            let outcome = Box::pin(self.define(statement)).await;
+            let outcome = match self.limit_waits() {
+                Ok(()) => Box::pin(self.define(statement)).await,
+                Err(error) => Err(error),
+            };
             if outcome.is_err() {
                 self.fail();
             }
@@ -60,7 +63,11 @@ impl Session {
     }
 
     async fn define(&mut self, statement: &Statement) -> Result<Answer> {
-        match &self.settled(statement)? {
+        let statement = &self.settled(statement)?;
+        for table in self.changed_by(statement) {
+            self.hold(&table).await?;
+        }
+        match statement {
             Statement::CreateSchema { name, if_not_exists } => self.create_schema(name, *if_not_exists).await,
             Statement::DropSchema { names, if_exists, cascade } => {
                 self.drop_schemas(names, *if_exists, *cascade).await
@@ -98,6 +105,40 @@ impl Session {
             Statement::Comment { about, text } => self.comment(about, text.as_deref()).await,
             other => unreachable!("no definition: {other:?}"),
         }
+    }
+
+    /// The tables that a definition changes.
+    fn changed_by(&self, statement: &Statement) -> Vec<String> {
+        let full = |names: &[ObjectName]| names.iter().map(|name| name.name.clone()).collect();
+        match statement {
+            Statement::AlterTable { actions, .. } if matches!(actions[..], [Alter::Nothing]) => Vec::new(),
+            Statement::AlterTable { name, .. } | Statement::SetSchema { name, .. } => vec![name.name.clone()],
+            Statement::CreateIndex(create) => vec![create.table.name.clone()],
+            Statement::DropTable { names, .. } | Statement::Truncate { names, .. } => full(names),
+            Statement::DropIndex { names, .. } => {
+                names.iter().filter_map(|name| self.owner_of(&name.name)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Keeps others from a table, if there is one with this name, before anything is decided about it. What they have defined
+    /// meanwhile is known then.
+    pub(super) async fn hold(&mut self, table: &str) -> Result<()> {
+        let Ok(found) = self.tables.table(table) else { return Ok(()) };
+        if self.transaction().statement()?.holds(&found)? {
+            return Ok(());
+        }
+        match self.transaction().lock_table(table).await {
+            // It is gone, or has another name now; the definition says so.
+            Ok(()) | Err(EngineError::UnknownTable { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let open = self.open.as_ref().expect("definitions run in a transaction");
+        if open.defines && open.isolation == Isolation::ReadCommitted {
+            return self.reload_objects().await;
+        }
+        self.refresh_objects()
     }
 
     /// The transaction that a definition runs in.

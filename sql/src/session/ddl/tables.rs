@@ -223,7 +223,7 @@ impl Session {
         target: &Column,
     ) -> Result<(Option<row::Value>, DefaultRow, String)> {
         let catalog = self.catalog();
-        let mut binder = Binder::new(&catalog, Vec::new(), self.local()).for_keeping().reading_now();
+        let mut binder = Binder::new(&catalog, Vec::new(), self.local()).for_keeping();
         let bound = binder.default_expr(&default.expr, target)?;
         if !binder.parameters.is_empty() {
             return Err(Error::new("42P02", "there is no parameter $1").at(default.expr.at));
@@ -275,7 +275,7 @@ impl Session {
             Some(name) => names::within(names::schema_of(&table.name), name),
             None => self.free_name(
                 &table.name,
-                Some(&names::joined(names.iter().copied())),
+                Some(&names::joined(told_apart(&names).iter().map(String::as_str))),
                 if constraint { "key" } else { "idx" },
                 &[],
             ),
@@ -436,6 +436,17 @@ impl Session {
         }
         Ok(answer)
     }
+}
+
+/// The names of an index's columns, in which a name that comes again gets a number (`ChooseIndexColumnNames`).
+fn told_apart(names: &[&str]) -> Vec<String> {
+    let mut all: Vec<String> = Vec::with_capacity(names.len());
+    for name in names {
+        let numbered = (1..).map(|number| format!("{name}{number}"));
+        let free = std::iter::once((*name).to_owned()).chain(numbered).find(|name| !all.contains(name));
+        all.extend(free);
+    }
+    all
 }
 
 /// The keys of a table that is made.
