@@ -2,12 +2,15 @@
 
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use thermocline_engine::{Database, Options};
 use thermocline_sql::{Answer, Datum, Session, Type};
 
 pub(crate) fn database() -> Database {
-    Database::open_in_memory(Options::default().with_memory_limit(Some(256 << 20))).expect("it opens")
+    let options = Options::default().with_memory_limit(Some(256 << 20));
+    // However busy the machine is, a definition waits for its turn.
+    Database::open_in_memory(options.with_definition_wait(Duration::from_secs(3600))).expect("it opens")
 }
 
 pub(crate) fn run(session: &mut Session, text: &str) -> Answer {
