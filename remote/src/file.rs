@@ -502,7 +502,9 @@ impl Drop for RemoteFile {
             state.ends = true;
         }
         self.shared.ring();
-        if let Some(driver) = self.driver.take() {
+        // The last reference may go with the answer to a read, on the driver itself, which ends by itself then.
+        let driver = self.driver.take().filter(|driver| driver.thread().id() != std::thread::current().id());
+        if let Some(driver) = driver {
             // A driver that panicked has said so.
             let _ = driver.join();
         }

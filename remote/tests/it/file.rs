@@ -2,12 +2,12 @@
 //! closing leaves nothing behind.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use thermocline_base::clock::{Clock, SystemClock};
-use thermocline_base::io::{AlignedBytes, File, IoError, Operation};
+use thermocline_base::io::{AlignedBytes, Completion, Driven, File, IoError, Job, Operation, Outcome};
 use thermocline_base::multiplex::{block_on, run_tasks};
 use thermocline_base::rng::Rng;
 use thermocline_remote::client::ClientOptions;
@@ -305,4 +305,34 @@ fn too_few_servers_are_named_with_their_troubles() {
     let error = RemoteFile::open(options, &clock, connects).expect_err("one of two");
     assert_eq!(error.copies, 2);
     assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
+}
+
+/// The last reference to a file may go with the answer to a read, on the file's own thread: it ends all the same, and gives its lease back.
+#[test]
+fn a_file_that_ends_on_its_own_thread_gives_its_lease_back() {
+    struct Last(Mutex<Option<Arc<RemoteFile>>>);
+    impl Job for Last {
+        fn answered(&self, outcome: Outcome) -> Option<Completion> {
+            assert_eq!(outcome.buffer.as_slice(), &bytes_of(3, 1)[..]);
+            self.0.lock().expect("no test panics with it").take();
+            None
+        }
+    }
+    let key = Key::fresh();
+    let server = start(&key, 8);
+    for _ in 0..20 {
+        let file = Arc::new(file(1, &[&server], &key));
+        write(&file, 0, bytes_of(0, 8)).expect("written");
+        assert_eq!(server.leases(), 1);
+        let read = Operation::Read { offset: at(3), buffer: AlignedBytes::zeroed(PAGE_BYTES).into() };
+        let completion = file.submit(read);
+        let last = Driven::new(Last(Mutex::new(Some(file))));
+        last.start(completion);
+        drop(last);
+        let begun = SystemClock.now_ns();
+        while server.leases() > 0 {
+            assert!(SystemClock.now_ns() - begun < 60_000_000_000, "its thread has ended without a word");
+            std::thread::yield_now();
+        }
+    }
 }
