@@ -40,7 +40,7 @@ use crate::shared::interrupt::Cause;
 use crate::types::{Datum, Local, Type};
 
 /// Bindings of a statement under which definitions keep changing.
-const REBINDS: u32 = 100;
+pub(super) const REBINDS: u32 = 100;
 /// Attempts within a transaction, and transactions of a statement that runs alone.
 pub(super) const TRIES: u32 = 100;
 
@@ -305,13 +305,14 @@ impl Session {
             return Ok(true);
         }
         let version = self.objects.version;
-        let (bound, _, noted) =
-            self.bind_noting(&prepared.statement.statement, prepared.parameters.clone())?;
+        let outcome = self.bind_noting(&prepared.statement.statement, prepared.parameters.clone());
         self.refresh_objects()?;
-        // While definitions are being committed each look is a new one. The last plan is run as it is.
+        // While definitions are being committed each look is a new one. The last plan is run as it is. A refusal, too, is one of
+        // two moments if they have changed: a condition may name a column that its table has no more.
         if self.objects.version != version && made.may_rebind() {
             return Ok(false);
         }
+        let (bound, _, noted) = outcome?;
         if run.fixed && bound.as_ref().is_some_and(|bound| bound.columns() != prepared.columns()) {
             return Err(changed_result());
         }

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::attempt::REBINDS;
 use super::{Answer, Session};
 use crate::bind::Binder;
 use crate::catalog::Identity;
@@ -163,8 +164,7 @@ impl Session {
     pub(super) fn describe_inner(&mut self, statement: &mut Prepared, types: &[Type]) -> Result<()> {
         let mut known = types.to_vec();
         known.resize((statement.statement.parameters as usize).max(types.len()), Type::Unknown);
-        let bound = self.bind_noting(&statement.statement.statement, known);
-        let (bound, parameters, noted) = bound?;
+        let (bound, parameters, noted) = self.bind_first(&statement.statement.statement, &known)?;
         statement.definitions = bound.as_ref().map_or(Vec::new(), Bound::tables);
         statement.parameters = parameters;
         statement.volatile = noted.rebinds;
@@ -194,6 +194,28 @@ impl Session {
             self.describe_copy(statement)?;
         }
         Ok(())
+    }
+
+    /// Binds a statement for the first time. It is refused only if tables and hidden tables were those of one moment: a condition may
+    /// name a column that another session's definition has taken from its table since the hidden tables were read.
+    fn bind_first(
+        &mut self,
+        statement: &Statement,
+        types: &[Type],
+    ) -> Result<(Option<Bound>, Vec<Type>, Noted)> {
+        let mut bindings = 1;
+        loop {
+            let version = self.objects.version;
+            let outcome = self.bind_noting(statement, types.to_vec());
+            if outcome.is_ok() || bindings == REBINDS {
+                return outcome;
+            }
+            self.refresh_objects()?;
+            if self.objects.version == version {
+                return outcome;
+            }
+            bindings += 1;
+        }
     }
 
     /// Binds a statement of the database's own: names without a schema in it are those of `public`.
