@@ -19,7 +19,7 @@ use crate::api::{Index, Table};
 use crate::counters::WaitKind;
 use crate::error::{Error, Result};
 use crate::index::tree::Direction;
-use crate::ops::ahead::read_ahead;
+use crate::ops::ahead::{Ahead, read_ahead};
 use crate::ops::change::Named;
 use crate::ops::commit::PartsState;
 use crate::ops::drive::Driver;
@@ -91,8 +91,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// As [`Transaction::prefetch`], and reads what is cold: waits for all of these rows (32 at most) at the same time, so
-    /// that the following operations do not wait for one after the other. Best before anything else, while the
+    /// As [`Transaction::prefetch`], and reads what is cold or on the paged side: waits for all of these rows (32 at most) at the same
+    /// time, so that the following operations do not wait for one after the other. Best before anything else, while the
     /// transaction has neither a snapshot nor locks.
     ///
     /// # Errors
@@ -108,15 +108,23 @@ impl Transaction {
         session.note_hint();
         let keys = keys.into_iter();
         session.prefetch(&index.entry, index.id, keys.clone());
-        let cold = session.keys_to_read(&index.entry, index.id, keys);
-        if !cold.is_empty() {
-            let db = session.db();
-            db.counted(WaitKind::ReadsAhead, read_ahead(db, &cold)).await;
-        }
+        let what = session.keys_to_read(&index.entry, index.id, keys);
+        self.read_ahead(what).await;
         Ok(())
     }
 
-    /// The same for the rows whose keys in a secondary index begin with `prefix`, as far as they are cold: the first 32.
+    async fn read_ahead(&mut self, what: Vec<Ahead>) {
+        if what.is_empty() {
+            return;
+        }
+        let db = self.driver.session().db();
+        let rows = db.counted(WaitKind::ReadsAhead, read_ahead(db, &what)).await;
+        let session = self.driver.session();
+        rows.into_iter().for_each(|row| session.hand.take(row));
+    }
+
+    /// The same for the rows whose keys in an index begin with `prefix`, as far as they are cold (a secondary index) or on the paged side
+    /// (an ordered one): the first 32.
     ///
     /// # Errors
     /// The transaction was aborted for idleness.
@@ -125,11 +133,8 @@ impl Transaction {
         let session = self.driver.session();
         session.check_handle(&index.entry)?;
         session.note_hint();
-        let cold = session.prefix_to_read(&index.entry, index.id, prefix);
-        if !cold.is_empty() {
-            let db = session.db();
-            db.counted(WaitKind::ReadsAhead, read_ahead(db, &cold)).await;
-        }
+        let what = session.prefix_to_read(&index.entry, index.id, prefix);
+        self.read_ahead(what).await;
         Ok(())
     }
 

@@ -42,15 +42,30 @@ fn row(id: i64, count: i64) -> [Value; 3] {
     [Value::Int8(id), Value::Int8(count), Value::Text(text(id))]
 }
 
+/// Tries until it is done. On a busy machine it may take longer than an operation waits; as long as rows leave, that is no fault.
+fn patiently(db: &Database, mut attempt: impl FnMut() -> Result<(), Error>) -> Result<(), Error> {
+    let mut left = 0;
+    loop {
+        let tried = attempt();
+        let before = std::mem::replace(&mut left, db.statistics().cold.migrated_rows);
+        match tried {
+            Err(Error::OutOfMemory(_)) if left > before => {}
+            tried => return tried,
+        }
+    }
+}
+
 /// Inserts rows, `a_transaction` of them at a time.
 fn fill(db: &Database, table: &Table, ids: std::ops::Range<i64>, a_transaction: usize) -> Result<(), Error> {
     for first in ids.clone().step_by(a_transaction) {
         let last = ids.end.min(first + a_transaction as i64);
-        db.run(TransactionOptions::new(), async |tx| {
-            for id in first..last {
-                tx.insert_values(table, &row(id, 0)).await?;
-            }
-            Ok(())
+        patiently(db, || {
+            db.run(TransactionOptions::new(), async |tx| {
+                for id in first..last {
+                    tx.insert_values(table, &row(id, 0)).await?;
+                }
+                Ok(())
+            })
         })?;
     }
     Ok(())
@@ -601,22 +616,15 @@ fn frozen_rows_leave_when_nothing_else_can() {
     };
     let insert = |db: &Database, table: &Table, ids: std::ops::Range<i64>| {
         for first in ids.clone().step_by(500) {
-            let mut left = 0;
-            loop {
-                let inserted = db.run(TransactionOptions::new(), async |tx| {
+            patiently(db, || {
+                db.run(TransactionOptions::new(), async |tx| {
                     for id in first..ids.end.min(first + 500) {
                         tx.insert_values(table, &[Value::Int8(id), Value::Int8(0), Value::Text(noise(id))])
                             .await?;
                     }
                     Ok(())
-                });
-                // On a busy machine it may take longer than an operation waits; as long as rows leave, that is no fault.
-                let before = std::mem::replace(&mut left, db.statistics().cold.migrated_rows);
-                match inserted {
-                    Err(Error::OutOfMemory(_)) if left > before => {}
-                    inserted => break inserted?,
-                }
-            }
+                })
+            })?;
         }
         Ok::<_, Error>(())
     };

@@ -23,7 +23,7 @@ use thermocline_base::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use thermocline_frozen::BlockMeta;
 
 use crate::hot::budget::{Budget, Charge, MemoryKind, OutOfMemory};
-use crate::hot::paged::{Absent, Run};
+use crate::hot::paged::{Absent, Hand, Run};
 use crate::hot::store::RowAbsent;
 use crate::hot::version::{Begin, Moved, TxnId, Version};
 use crate::row::{ColumnSet, Layout};
@@ -386,16 +386,21 @@ impl Block {
         })
     }
 
-    /// The same, if the row's pages are there.
+    /// The same, if the row is in the reader's hand, or its pages are there.
     ///
     /// # Errors
     /// They are not.
     #[inline]
-    pub(crate) fn image_if_there(&self, row: RowId, guard: &Guard<'_>) -> Result<Version, Box<Absent>> {
+    pub(crate) fn image_if_there(
+        &self,
+        row: RowId,
+        hand: &Hand,
+        guard: &Guard<'_>,
+    ) -> Result<Version, Box<Absent>> {
         let Kept::Paged(run) = &self.kept else { return Ok(self.image(row, guard)) };
         let position = row.slot();
         let begin = self.begin(position, guard);
-        let fill = |out: &mut Vec<u8>| run.row_if_there(position, guard, out);
+        let fill = |out: &mut Vec<u8>| run.row_if_there(position, hand, guard, out);
         Version::try_image(guard, self.number, begin, row, fill)
     }
 }

@@ -40,7 +40,7 @@ use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backof
 use crate::hot::block::Block;
 use crate::hot::budget::OutOfMemory;
 use crate::hot::memory::{FREE, Memory};
-use crate::hot::paged::{Absent, Run};
+use crate::hot::paged::{Absent, Hand, Run};
 use crate::hot::store::RowAbsent;
 use crate::hot::version::Version;
 use crate::mutation::{self, Rule};
@@ -570,7 +570,8 @@ impl Directory {
             .unwrap_or_else(|never| match never {})
     }
 
-    /// The same with its bytes, unless the row is on the paged side and its pages are not in memory: for transactions.
+    /// The same with its bytes, unless the row is on the paged side, not in the reader's hand, and its pages are not in memory: for
+    /// transactions.
     ///
     /// # Errors
     /// What to wait for.
@@ -578,9 +579,10 @@ impl Directory {
     pub(crate) fn newest_if_there(
         &self,
         row: RowId,
+        hand: &Hand,
         guard: &Guard<'_>,
     ) -> Result<Option<Version>, Box<Absent>> {
-        self.newest_by(row, guard, |block| block.image_if_there(row, guard))
+        self.newest_by(row, guard, |block| block.image_if_there(row, hand, guard))
     }
 
     /// The same with its bytes; pages that are not in memory are read past the frames, on this thread: for threads that no transaction waits for.

@@ -21,6 +21,7 @@ use thermocline_base::sync::{Backoff, Ordering};
 use crate::counters::WaitKind;
 use crate::error::{Error, Result};
 use crate::hot::budget::OutOfMemoryCause;
+use crate::hot::paged::HeldRow;
 use crate::hot::version::TxnId;
 use crate::log::ReserveError;
 use crate::log::record::Kind;
@@ -122,6 +123,7 @@ impl Driver {
         // An operation that was dropped while it waited leaves nothing to the next one.
         let session = self.session();
         session.resumed = false;
+        session.page_waits = 0;
         session.wait_limit.begin_operation();
         Ok(busy)
     }
@@ -299,11 +301,10 @@ impl Driver {
             },
             Wait::Page(wait) => {
                 // In a box, as above.
-                if let Err(error) = Box::pin(db.counted(WaitKind::Pages, bring_pages(&wait))).await {
-                    return Err(self.failed(error));
+                match Box::pin(db.counted(WaitKind::Pages, bring_pages(&wait))).await {
+                    Ok(row) => self.session().note_page_answer(row),
+                    Err(error) => return Err(self.failed(error)),
                 }
-                let session = self.session();
-                session.page_waits = session.page_waits.saturating_add(1);
             }
             Wait::ColdScan => unreachable!("scans read on by themselves"),
         }
@@ -620,6 +621,6 @@ async fn until<T>(
 ///
 /// # Errors
 /// A page is lost; what it is of is named.
-async fn bring_pages(wait: &crate::ops::PageWait) -> Result<()> {
+async fn bring_pages(wait: &crate::ops::PageWait) -> Result<HeldRow> {
     wait.absent.bring().await.map_err(|source| Error::Paged { table: Some(wait.table.clone()), source })
 }

@@ -16,9 +16,11 @@
 //!
 //! Nothing about a row changes by that: nothing is logged, and images stay good.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use thermocline_base::clock::{thread_cpu_ns, thread_cpu_since};
+use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{RowId, Timestamp};
 use thermocline_base::io::{File, OpenMode};
 use thermocline_base::sync::{Backoff, Ordering};
@@ -31,7 +33,7 @@ use crate::hot::budget::{Charge, MemoryKind};
 use crate::hot::chunk::freeze::settled;
 use crate::hot::chunk::{Chunk, Found, PIECE_SLOTS};
 use crate::hot::paged::rows::RunBuilder;
-use crate::hot::paged::{Medium, OsPages, PAGE_BYTES, Paged, PagedError, PoolPages, Run};
+use crate::hot::paged::{LoadedRun, Medium, OsPages, PAGE_BYTES, Paged, PagedError, PoolPages, Run};
 use crate::hot::store::Store;
 use crate::hot::version::Version;
 use crate::mutation::{self, Rule};
@@ -45,7 +47,7 @@ const ROWS_A_PIN: usize = 256;
 /// Rows of one block, at most.
 const ROWS_A_BLOCK: usize = 1 << 14;
 /// A block is taken in by a new one that has at least this share of its rows, or if no more than half of it lives.
-const TAKEN_IN: usize = 2;
+const TAKEN_IN: u64 = 2;
 /// A builder has the pages that it makes in a vector that grows, and once more as they are written.
 const BUILDING: u64 = 3;
 /// A block has no more bytes than this part of the memory limit, within bounds.
@@ -309,8 +311,11 @@ fn page_some(db: &Inner, entry: &TableEntry, number: u32, positions: &[u16]) -> 
     if positions.is_empty() {
         return Ok(stay(u16::MAX));
     }
-    let all = with_small_blocks(db, &store, number, positions);
-    let Copied { builder, begins, present, fresh, bytes, last, room } = copy_over(db, &store, number, &all)?;
+    let small = small_blocks(db, &store, number, positions.len())?;
+    let all = with_rows_of(db, &store, number, positions, &small);
+    let Copied { builder, begins, present, fresh, bytes, last, room } =
+        copy_over(db, &store, number, &all, &small)?;
+    drop(small);
     if fresh == 0 {
         // Nothing but what was over there already.
         return Ok(stay(last));
@@ -369,30 +374,62 @@ fn block_bytes(db: &Inner) -> u64 {
     share.clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX)
 }
 
-/// These positions, and those of rows in blocks that the new one takes in.
-fn with_small_blocks(db: &Inner, store: &Store, number: u32, positions: &[u16]) -> Vec<u16> {
-    let guard = db.epochs.pin();
-    let Some(chunk) = store.directory.get(number, &guard) else { return positions.to_vec() };
-    let mut blocks: Vec<&Block> = chunk.blocks(&guard).filter(|block| block.run().is_some()).collect();
-    // Rows leave blocks meanwhile.
-    blocks.sort_by_cached_key(|block| block.live());
-    let (mut numbers, mut rows, mut bytes) = (Vec::new(), positions.len(), 0);
-    for block in blocks {
-        let live = block.live() as usize;
-        let (written, of_block) = block.run().map_or((0, 0), |run| (run.rows() as usize, run.row_bytes()));
-        let of_live = of_block * live as u64 / (written as u64).max(1);
-        let is_small = live * TAKEN_IN <= written || live <= rows * TAKEN_IN;
-        // Half of a block is room for those that go over now.
-        if is_small && rows + live <= ROWS_A_BLOCK && bytes + of_live <= block_bytes(db) / 2 {
-            numbers.push(block.number());
-            rows += live;
-            bytes += of_live;
+/// Blocks of a chunk that a new one takes in: their numbers and pages.
+struct Small {
+    runs: HashMap<u64, LoadedRun>,
+    _room: Charge,
+}
+
+/// The blocks of a chunk that a new one of so many rows takes in, each read in one go: its pages one by one would take as many times as
+/// long, while others wait for the memory. What cannot be read stays in the block where it is.
+///
+/// # Errors
+/// There is no room for the pages.
+fn small_blocks(db: &Inner, store: &Store, number: u32, mut rows: usize) -> Result<Small> {
+    let most = block_bytes(db);
+    let mut chosen = Vec::new();
+    {
+        let guard = db.epochs.pin();
+        let chunk = store.directory.get(number, &guard);
+        let mut blocks: Vec<(u64, u64, &Arc<Run>)> = chunk
+            .into_iter()
+            .flat_map(|chunk| chunk.blocks(&guard))
+            .filter_map(|block| Some((u64::from(block.live()), block.number(), block.run()?)))
+            .collect();
+        blocks.sort_unstable_by_key(|(live, number, _)| (*live, *number));
+        let (mut bytes, mut pages) = (0, 0);
+        for (live, number, run) in blocks {
+            let written = u64::from(run.rows()).max(1);
+            let (of_live, of_pages) = (run.row_bytes() * live / written, run.page_bytes() as u64);
+            let is_small = live * TAKEN_IN <= written || live <= (rows as u64) * TAKEN_IN;
+            // Half of a block is room for those that go over now.
+            let has_room = rows + live as usize <= ROWS_A_BLOCK && bytes + of_live <= most / 2;
+            if live > 0 && is_small && has_room && pages + of_pages <= most * TAKEN_IN {
+                chosen.push((number, Arc::clone(run)));
+                rows += live as usize;
+                bytes += of_live;
+                pages += of_pages;
+            }
         }
     }
-    if numbers.is_empty() {
-        return positions.to_vec();
+    let mut room = Charge::none(&db.budget, MemoryKind::Other);
+    let mut runs = HashMap::new();
+    for (number, run) in chosen {
+        room.add_from_reserve(run.page_bytes() as u64)?;
+        match run.load() {
+            Ok(loaded) => drop(runs.insert(number, loaded)),
+            Err(error) => tracing::error!(%error, "a block of the paged side cannot be read"),
+        }
     }
-    let is_in = |position: &u16| matches!(chunk.look(*position, &guard), Found::Frozen(number) if numbers.contains(&number));
+    Ok(Small { runs, _room: room })
+}
+
+/// These positions, and those of the rows of small blocks.
+fn with_rows_of(db: &Inner, store: &Store, number: u32, positions: &[u16], small: &Small) -> Vec<u16> {
+    let guard = db.epochs.pin();
+    let chunk = store.directory.get(number, &guard).filter(|_| !small.runs.is_empty());
+    let Some(chunk) = chunk else { return positions.to_vec() };
+    let is_in = |position: &u16| matches!(chunk.look(*position, &guard), Found::Frozen(number) if small.runs.contains_key(&number));
     let slots = (0..chunk.used()).filter_map(|slot| u16::try_from(slot).ok());
     let mut all: Vec<u16> = slots.filter(is_in).collect();
     all.extend_from_slice(positions);
@@ -401,11 +438,11 @@ fn with_small_blocks(db: &Inner, store: &Store, number: u32, positions: &[u16]) 
     all
 }
 
-/// Copies those of these rows that have settled, as many as go into one block.
+/// Copies those of these rows that have settled, as many as go into one block: rows in memory, and rows of small blocks.
 ///
 /// # Errors
 /// There is no room for the rows beside themselves.
-fn copy_over(db: &Inner, store: &Store, number: u32, positions: &[u16]) -> Result<Copied> {
+fn copy_over(db: &Inner, store: &Store, number: u32, positions: &[u16], small: &Small) -> Result<Copied> {
     let oldest = db.registry.active_snapshots().oldest();
     let mut copied = Copied {
         builder: RunBuilder::default(),
@@ -424,11 +461,14 @@ fn copy_over(db: &Inner, store: &Store, number: u32, positions: &[u16]) -> Resul
         for &position in some {
             let row = RowId::new(number, position);
             let _frame = guard.frame();
-            if matches!(store.directory.look(row, &guard), Found::Left(_)) {
-                continue;
-            }
-            // What cannot be read stays in the block where it is.
-            let Ok(newest) = store.directory.newest_now(row, &guard) else { continue };
+            let newest = match store.directory.look(row, &guard) {
+                Found::Frozen(block) => small.image(store, row, block, &guard),
+                Found::Left(_) | Found::Empty => None,
+                // What has gone over since is bare.
+                Found::Newest(_) | Found::Moved => {
+                    store.directory.newest(row, &guard).filter(|newest| !newest.is_image())
+                }
+            };
             let Some((version, begin)) = newest.and_then(may_go(oldest)) else { continue };
             if !version.is_image() {
                 copied.fresh += 1;
@@ -450,6 +490,15 @@ fn copy_over(db: &Inner, store: &Store, number: u32, positions: &[u16]) -> Resul
         }
     }
     Ok(copied)
+}
+
+impl Small {
+    /// A row of one of these blocks, which its slot names.
+    fn image(&self, store: &Store, row: RowId, block: u64, guard: &Guard<'_>) -> Option<Version> {
+        let loaded = self.runs.get(&block)?;
+        let begin = store.directory.get(row.chunk(), guard)?.block(block, guard)?.begin(row.slot(), guard);
+        Some(Version::image(guard, block, begin, row, |out| loaded.row_into(row.slot(), out)))
+    }
 }
 
 /// A version that may go over, with its begin.

@@ -24,7 +24,7 @@ use crate::cold::store::primary_of;
 use crate::error::{Error, Result};
 use crate::hot::block::Block;
 use crate::hot::budget::OutOfMemoryCause;
-use crate::hot::paged::Absent;
+use crate::hot::paged::{Absent, HeldRow};
 use crate::hot::version::{Begin, TxnId, Version};
 use crate::index::hash_of;
 use crate::mutation::{self, Rule};
@@ -36,8 +36,9 @@ use crate::session::{Health, NO_SNAPSHOT, Read, Scan, ScanRange, Session, Touche
 use crate::txn::registry::State;
 use crate::txn::visibility::{Sees, visible_to_view};
 
-/// After so many waits for pages without having read a row, a transaction reads them past the frames.
-const PATIENCE: u8 = 4;
+/// Each wait for a page puts a row into the reader's hand, which is enough for any step but one that looks at more rows together than a
+/// hand holds. After so many waits without having read a row, such a one reads the pages on its own thread.
+const PATIENCE: u8 = 200;
 /// Rows on the paged side come back so many times as soon as cold ones: it costs less.
 const BACK_SOONER: u64 = 4;
 
@@ -247,8 +248,8 @@ impl Session {
         }
     }
 
-    /// The newest version of a row; of one on the paged side, only if its pages are there, or if the transaction has
-    /// waited in vain so often that it had better read them itself.
+    /// The newest version of a row; of one on the paged side, only if it is in the transaction's hand, or its pages are there, or if the
+    /// transaction has waited so often that it had better read them itself.
     ///
     /// # Errors
     /// What to wait for.
@@ -259,10 +260,17 @@ impl Session {
         row: RowId,
         guard: &Guard<'_>,
     ) -> std::result::Result<Option<Version>, Box<PageWait>> {
-        match form.store.directory.newest_if_there(row, guard) {
+        match form.store.directory.newest_if_there(row, &self.hand, guard) {
             Ok(newest) => Ok(newest),
             Err(absent) => self.read_past(form, row, *absent, guard),
         }
+    }
+
+    /// Takes a row that a step has waited for into the transaction's hand.
+    pub(crate) fn note_page_answer(&mut self, row: HeldRow) {
+        self.hand.take(row);
+        self.page_waits = self.page_waits.saturating_add(1);
+        self.resumed = true;
     }
 
     #[cold]

@@ -27,6 +27,7 @@ use crate::cold::memo::RecordName;
 use crate::error::Result;
 use crate::hot::budget::{MemoryKind, OutOfMemory};
 use crate::hot::chunk::leave::SlotSet;
+use crate::hot::paged::Hand;
 use crate::hot::version::{TxnId, Version};
 use crate::mutation::{self, Rule};
 use crate::options::{Isolation, TransactionOptions};
@@ -247,7 +248,7 @@ pub(crate) struct Session {
     pub(crate) looked: bool,
     /// Operations that were offered to give way.
     pub(crate) approaches: u8,
-    /// Waits for pages since it last read a row.
+    /// Waits for pages since it last read a row, or began an operation.
     pub(crate) page_waits: u8,
     /// Operations that its place had counted when it began.
     begun_at: u32,
@@ -260,9 +261,11 @@ pub(crate) struct Session {
     pub(crate) scans: Vec<Scan>,
     pub(crate) cold_reads: Vec<ColdRead>,
     pub(crate) cold_cache: PrivateCache,
+    /// Rows on the paged side that it has waited for.
+    pub(crate) hand: Hand,
     /// Rows that are in memory for the snapshot, and that this transaction has changed where they have gone.
     pub(crate) followed: Vec<Followed>,
-    /// The statement has waited for cold data, and goes on under its snapshot.
+    /// The statement has waited for cold data or pages, and goes on under its snapshot.
     pub(crate) resumed: bool,
     /// Locks that were taken or made stronger, with the mode that they had before.
     pub(crate) locks: Vec<(LockKey, FormRef, Option<LockMode>)>,
@@ -344,6 +347,7 @@ impl Session {
             scans: Vec::new(),
             cold_reads: Vec::new(),
             cold_cache: PrivateCache::default(),
+            hand: Hand::default(),
             followed: Vec::new(),
             resumed: false,
             locks: Vec::new(),
@@ -393,7 +397,6 @@ impl Session {
         (self.watches, self.saw_undurable) = (false, false);
         self.looked = false;
         self.approaches = 0;
-        self.page_waits = 0;
         // A fresh transaction is not as idle as the one before it in this place.
         let operations = &self.place().operations;
         self.begun_at = operations.load(Ordering::Relaxed).wrapping_add(1);
@@ -489,6 +492,7 @@ impl Session {
         self.scans.clear();
         self.cold_reads.clear();
         self.cold_cache.clear();
+        self.hand.clear();
         self.followed.clear();
         self.locks.clear();
         self.savepoint = 0;
@@ -529,6 +533,7 @@ impl Session {
             + self.locks.capacity() * size_of::<(LockKey, FormRef, Option<LockMode>)>()
             + self.locks.len() * LOCK_BYTES
             + self.cold_cache.memory_bytes()
+            + self.hand.memory_bytes()
     }
 
     /// Charges so many bytes for a list that is about to grow by them.

@@ -496,3 +496,93 @@ fn lent_memory_that_does_not_fit() {
         assert!(error.to_string().contains(option), "{error}");
     }
 }
+
+/// Rows that were read ahead are in the transaction's hand: they are read and changed though no page can be had any more.
+#[test]
+fn what_was_read_ahead_asks_no_page_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let pages = Arc::new(Pages::default());
+    let db = open(dir.path(), &pages);
+    let table = filled(&db);
+    assert!(over(&db) > 11_000);
+    let paged = Arc::clone(db.inner().paged.get().expect("rows have gone over"));
+    let decode = |row: &[u8]| table.layout().decode(row).expect("a row");
+    for isolation in [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable] {
+        let ids = (0..30).map(|at| 11 + 390 * at + isolation as i64);
+        let keys: Vec<_> = ids.clone().map(key).collect();
+        block_on(async {
+            let mut tx = db.begin(TransactionOptions::new().isolation(isolation)).unwrap();
+            paged.let_pages_go();
+            tx.prefetch_cold(&table.primary(), keys.iter().map(|key| &**key)).await.unwrap();
+            paged.let_pages_go();
+            pages.trouble(Trouble::Broken);
+            for id in ids.clone() {
+                let found = tx.read(&table.primary(), &key(id), decode).await.unwrap();
+                assert_eq!(found, Some(row(id, 10 * id).to_vec()), "{isolation:?}");
+            }
+            for id in ids.clone().take(3) {
+                let edit =
+                    |editor: &mut crate::row::RowEditor<'_>| Ok(editor.set_value(2, &Value::Int8(10 * id))?);
+                assert!(tx.update(&table.primary(), &key(id), edit).await.unwrap().is_some());
+            }
+            let other = tx.read(&table.primary(), &key(7), decode).await;
+            assert_eq!(other.expect_err("it was not read ahead").sqlstate(), "58030");
+            pages.trouble(Trouble::None);
+            tx.commit().await.unwrap();
+        });
+        // Those by a prefix, too, of an ordered index.
+        block_on(async {
+            let mut tx = db.begin(TransactionOptions::new().isolation(isolation)).unwrap();
+            paged.let_pages_go();
+            let prefix = key(256 * (3 + isolation as i64));
+            tx.prefetch_cold_prefix(&table.primary(), &prefix[..prefix.len() - 1]).await.unwrap();
+            pages.trouble(Trouble::Broken);
+            paged.let_pages_go();
+            for id in (256 * (3 + isolation as i64)..).take(32) {
+                let found = tx.read(&table.primary(), &key(id), decode).await.unwrap();
+                assert_eq!(found, Some(row(id, 10 * id).to_vec()));
+            }
+            pages.trouble(Trouble::None);
+            tx.rollback();
+        });
+        over(&db);
+    }
+    db.close().unwrap();
+}
+
+/// What a transaction has in its hand says nothing about a row that has changed since, wherever the change is by now.
+#[test]
+fn what_was_read_ahead_is_not_read_once_it_has_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let pages = Arc::new(Pages::default());
+    let db = open(dir.path(), &pages);
+    let table = filled(&db);
+    assert!(over(&db) > 11_000);
+    let paged = Arc::clone(db.inner().paged.get().expect("rows have gone over"));
+    let decode = |row: &[u8]| table.layout().decode(row).expect("a row");
+    // It has no snapshot before its first read.
+    db.run(TransactionOptions::new(), async |tx| {
+        paged.let_pages_go();
+        let keys = [key(70), key(71), key(72)];
+        tx.prefetch_cold(&table.primary(), keys.iter().map(|key| &**key)).await?;
+        set(&db, &table, 70, 1);
+        set(&db, &table, 71, 2);
+        assert!(delete(&db, &table, 72).unwrap());
+        // The change of one row is in memory; that of the other one has gone over, to another run.
+        let mut steps = db.maintenance_steps();
+        let mut gone = 0;
+        while gone < 2 {
+            // Once what they were before is gone.
+            steps.step();
+            gone += over(&db);
+        }
+        set(&db, &table, 70, 3);
+        for (id, value) in [(70, Some(3)), (71, Some(2)), (72, None)] {
+            let found = tx.read(&table.primary(), &key(id), decode).await?;
+            assert_eq!(found, value.map(|value| row(id, value).to_vec()));
+        }
+        Ok(())
+    })
+    .unwrap();
+    db.close().unwrap();
+}

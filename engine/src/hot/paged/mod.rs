@@ -11,7 +11,7 @@
 //!
 //! | who | if a page is not there |
 //! |---|---|
-//! | a transaction's read, scan or write | is told what is [missing](Absent), and awaits it without holding anything |
+//! | a transaction's read, scan or write | is told what is [missing](Absent), awaits it without holding anything, and has a [copy](hand) of the row then |
 //! | everybody else (checkpoints, walks for definitions) | reads it past the frames, on its own thread |
 //!
 //! Rules:
@@ -21,6 +21,7 @@
 //! - Nothing here is durable: the rows are those of images and log, from which an opening fills new pages.
 
 mod error;
+mod hand;
 mod os;
 mod pool;
 pub(crate) mod rows;
@@ -31,14 +32,16 @@ use std::sync::Arc;
 
 use thermocline_base::epoch::Guard;
 use thermocline_base::io::AlignedBytes;
+use thermocline_base::multiplex::block_on;
 use thermocline_base::sync::{AtomicU64, Ordering};
 use thermocline_pool::page::{DEFAULT_PAGE_BYTES, HEADER_BYTES};
 use thermocline_pool::ssd::SsdStats;
 
 pub use error::PagedError;
+pub(crate) use hand::{Hand, HeldRow};
 pub(crate) use os::OsPages;
 pub(crate) use pool::PoolPages;
-use rows::{PageIndex, Pages};
+use rows::{PAYLOAD_BYTES, PageIndex, Pages};
 
 /// Length of a page.
 pub(crate) const PAGE_BYTES: usize = DEFAULT_PAGE_BYTES as usize;
@@ -272,23 +275,35 @@ pub(crate) struct Absent {
 }
 
 impl Absent {
-    /// Waits until the row's pages are in memory, one after the other; they may leave it at once again, and the caller, who has no
-    /// pin, looks for the row again.
+    /// Waits until the row is read: its page is in a frame by then, if there is one to be had, and may leave it at once again. The caller
+    /// has no pin.
     ///
     /// # Errors
-    /// One of them cannot be read, or is not what was written.
-    pub(crate) async fn bring(&self) -> Result<(), PagedError> {
-        let _reader = self.run.paged.note_reader();
-        let Medium::Pool(pool) = &self.run.paged.medium else { return Ok(()) };
-        let pages = self.run.index.pages_of(self.position);
-        if pages.len() > 1 {
-            self.run.prefetch(pages.clone());
-        }
-        for page in pages {
-            pool.bring(self.run.page(page), self.run.number).await?;
-        }
-        Ok(())
+    /// A page cannot be read, or is not what was written.
+    pub(crate) async fn bring(&self) -> Result<HeldRow, PagedError> {
+        let (run, position) = (&*self.run, self.position);
+        let _reader = run.paged.note_reader();
+        let pages = run.index.pages_of(position);
+        let mut row = Vec::new();
+        let found = match &run.paged.medium {
+            Medium::Pool(pool) if pages.len() == 1 => {
+                let see = |payload: &[u8]| rows::row_into(1, position, |_| payload, &mut row);
+                pool.bring(run.page(pages.start), run.number, see).await?
+            }
+            // A long row would take many frames.
+            Medium::Pool(_) | Medium::Os(_) => {
+                let bytes = run.read_apart(pages.clone()).await?;
+                rows::row_into(pages.len(), position, |page| payload_of(&bytes, page), &mut row)
+            }
+        };
+        assert!(found, "slots name a block for rows that it has");
+        Ok(HeldRow { run: run.number, position, bytes: row.into() })
     }
+}
+
+/// The payload of one of these pages.
+fn payload_of(pages: &[u8], page: usize) -> &[u8] {
+    &pages[page * PAGE_BYTES + HEADER_BYTES..][..PAYLOAD_BYTES]
 }
 
 /// The last page that a thread has read past the frames.
@@ -376,7 +391,7 @@ impl Run {
         }
     }
 
-    /// Appends the row at a position, if its pages are there.
+    /// Appends the row at a position, if it is in the reader's hand, or its pages are there.
     ///
     /// # Errors
     /// They are not, or one of them is lost: whoever waits for it is told.
@@ -387,9 +402,14 @@ impl Run {
     pub(crate) fn row_if_there(
         self: &Arc<Self>,
         position: u16,
+        hand: &Hand,
         guard: &Guard<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Box<Absent>> {
+        if let Some(row) = hand.row(self.number, position) {
+            out.extend_from_slice(row);
+            return Ok(());
+        }
         self.copy_if_there(position, guard, out)
             .ok_or_else(|| Box::new(Absent { run: Arc::clone(self), position }))
     }
@@ -442,8 +462,7 @@ impl Run {
             Some(last) if is_last(&last) => last.bytes,
             _ => self.read_past(pages.clone())?,
         };
-        let page = |page: usize| &bytes[page * PAGE_BYTES..][HEADER_BYTES..PAGE_BYTES];
-        let found = rows::row_into(pages.len(), position, page, out);
+        let found = rows::row_into(pages.len(), position, |page| payload_of(&bytes, page), out);
         assert!(found, "slots name a block for rows that it has");
         if pages.len() == 1 {
             LAST.set(Some(LastPage { run: self.number, page: pages.start, bytes }));
@@ -451,8 +470,13 @@ impl Run {
         Ok(())
     }
 
-    /// Reads pages past the frames, an extent at a time.
+    /// Reads pages past the frames, on this thread.
     fn read_past(&self, pages: Range<usize>) -> Result<AlignedBytes, PagedError> {
+        block_on(self.read_apart(pages))
+    }
+
+    /// Reads pages past the frames, an extent at a time.
+    async fn read_apart(&self, pages: Range<usize>) -> Result<AlignedBytes, PagedError> {
         self.paged.past_reads.fetch_add(pages.len() as u64, Ordering::Relaxed);
         let mut all = AlignedBytes::zeroed(pages.len() * PAGE_BYTES);
         let (mut before, mut done) = (0, 0);
@@ -463,7 +487,7 @@ impl Run {
                 let (first, length) = (extent.first + (from - before) as u64, (to - from) * PAGE_BYTES);
                 let buffer = AlignedBytes::zeroed(length);
                 let read = match &self.paged.medium {
-                    Medium::Pool(pool) => pool.read_past(first, self.number, buffer)?,
+                    Medium::Pool(pool) => pool.read_past(first, self.number, buffer).await?,
                     Medium::Os(os) => os.read_past(first, buffer)?,
                 };
                 if length == pages.len() * PAGE_BYTES {
@@ -509,7 +533,7 @@ impl LoadedRun {
     /// When the run has no row at the position.
     pub(crate) fn row_into(&self, position: u16, out: &mut Vec<u8>) {
         let pages = self.run.index.pages_of(position);
-        let page = |at: usize| &self.bytes[(pages.start + at) * PAGE_BYTES..][HEADER_BYTES..PAGE_BYTES];
+        let page = |at: usize| payload_of(&self.bytes, pages.start + at);
         let found = rows::row_into(pages.len(), position, page, out);
         assert!(found, "slots name a block for rows that it has");
     }

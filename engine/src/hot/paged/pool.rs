@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   append ─► extents of the file, written past the frames          a run's pages, each once; copies go to a level, if there is one
-//!   look ─► a frame, or nothing     bring ─► a frame, awaited      read_past ─► the file
+//!   look ─► a frame, or nothing     bring ─► a frame, or a buffer, awaited      read_past ─► a buffer, awaited
 //!   let_go ─► extents without a live page ─► tidy ─► frames and extents are free again
 //! ```
 //!
@@ -23,7 +23,7 @@ use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
 use thermocline_pool::device::{PageDevice, ReadReason, Wanted};
 use thermocline_pool::error::{PageReason, PoolError};
 use thermocline_pool::frames::{self, DeviceId, PageGuard, PageId, PagePool, PoolOptions, PoolStats};
-use thermocline_pool::page::{self, PageKind, PageSize};
+use thermocline_pool::page::{self, HEADER_BYTES, PageKind, PageSize};
 use thermocline_pool::space::{EXTENT_PAGES, ExtentRun, Space};
 use thermocline_pool::ssd::{Lent, SsdFile, SsdStats};
 
@@ -195,18 +195,26 @@ impl PoolPages {
         self.pool.try_pin(PageId::new(self.id, page)).filter(|guard| guard.version() == run)
     }
 
-    /// Waits until a page of a run is in memory, which it may leave at once again. Where no frame is to be had nothing is waited for.
+    /// Waits for a page of a run, and lets `see` look at its payload: in a frame, which it may leave at once again, or where none is to be
+    /// had, in a buffer of its own.
     ///
     /// # Errors
     /// It cannot be read, or is not what was written.
-    pub(super) async fn bring(&self, page: u64, run: u64) -> Result<(), PagedError> {
+    pub(super) async fn bring<R>(
+        &self,
+        page: u64,
+        run: u64,
+        see: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R, PagedError> {
         self.waits.fetch_add(1, Ordering::Relaxed);
         match self.pool.pin_if_free(PageId::new(self.id, page), Some(run)).await {
-            Ok(guard) => drop(guard),
-            Err(PoolError::NoFrames { .. }) => {}
-            Err(source) => return Err(PagedError::Lost { source }),
+            Ok(Some(guard)) => Ok(see(guard.payload())),
+            Ok(None) | Err(PoolError::NoFrames { .. }) => {
+                let bytes = self.read_past(page, run, AlignedBytes::zeroed(PAGE_BYTES)).await?;
+                Ok(see(&bytes[HEADER_BYTES..]))
+            }
+            Err(source) => Err(PagedError::Lost { source }),
         }
-        Ok(())
     }
 
     /// Has pages of a run read ahead of need, as far as there are frames.
@@ -215,18 +223,18 @@ impl PoolPages {
         let _ = self.pool.read_ahead(self.id, pages, Some(run));
     }
 
-    /// Reads pages of a run past the frames, as many as the buffer is long, on this thread, and verifies each.
+    /// Reads pages of a run past the frames, as many as the buffer is long, and verifies each.
     ///
     /// # Errors
     /// One of them cannot be read, or is not what was written.
-    pub(super) fn read_past(
+    pub(super) async fn read_past(
         &self,
         first: u64,
         run: u64,
         buffer: AlignedBytes,
     ) -> Result<AlignedBytes, PagedError> {
         let length = buffer.len();
-        let outcome = self.device.read(first, buffer, Wanted::of(run, ReadReason::Scan)).wait();
+        let outcome = self.device.read(first, buffer, Wanted::of(run, ReadReason::Scan)).await;
         let bytes = outcome.result.map_err(|error| self.lost(first, PageReason::Io(error)))?;
         if bytes < length {
             let whole = bytes / PAGE_BYTES;

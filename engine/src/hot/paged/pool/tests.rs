@@ -49,12 +49,14 @@ fn numbers(extents: &[Extent]) -> impl Iterator<Item = u64> {
 
 /// Looks at a page of a run through a frame.
 fn in_frame(pages: &PoolPages, number: u64, run: u64) -> Result<Option<Vec<u8>>, PagedError> {
-    block_on(pages.bring(number, run))?;
-    Ok(pages.look(number, run).map(|page| page.payload().to_vec()))
+    let brought = block_on(pages.bring(number, run, <[u8]>::to_vec))?;
+    let found = pages.look(number, run).map(|page| page.payload().to_vec());
+    assert!(found.as_ref().is_none_or(|found| *found == brought), "page {number}");
+    Ok(found)
 }
 
 fn past(pages: &PoolPages, number: u64, run: u64) -> Result<Vec<u8>, PagedError> {
-    let read = pages.read_past(number, run, AlignedBytes::zeroed(PAGE_BYTES))?;
+    let read = block_on(pages.read_past(number, run, AlignedBytes::zeroed(PAGE_BYTES)))?;
     Ok(read[HEADER_BYTES..].to_vec())
 }
 
@@ -70,7 +72,7 @@ fn a_number_that_is_used_again_is_another_page() {
     assert_eq!(second[0].first, number, "the room that was given back fits best");
     // The frame is gone, and with it the former page; whoever asks for that one is told.
     assert!(pages.look(number, 1).is_none() && pages.look(number, 2).is_none());
-    for lost in [block_on(pages.bring(number, 1)).err(), past(&pages, number, 1).err()] {
+    for lost in [block_on(pages.bring(number, 1, |_| ())).err(), past(&pages, number, 1).err()] {
         assert!(matches!(lost, Some(PagedError::Lost { .. })), "{lost:?}");
     }
     assert_eq!(in_frame(&pages, number, 2).expect("read"), Some(payload(2, 0)));
@@ -84,7 +86,7 @@ fn frames_follow_their_budget() {
     let run = append(&pages, 1, 400).expect("room");
     let bring_all = || {
         for number in numbers(&run) {
-            block_on(pages.bring(number, 1)).expect("read");
+            block_on(pages.bring(number, 1, |_| ())).expect("read");
         }
         pages.stats().used_bytes
     };
@@ -98,6 +100,12 @@ fn frames_follow_their_budget() {
     pages.let_pages_go();
     assert!(numbers(&run).all(|number| pages.look(number, 1).is_none()));
     assert!(bring_all() > FRAMES / 2, "there are frames again");
+    // Without a frame a page is brought in a buffer.
+    pages.set_frame_bytes(0);
+    for (page, number) in numbers(&run).enumerate() {
+        let brought = block_on(pages.bring(number, 1, <[u8]>::to_vec)).expect("read");
+        assert_eq!((brought, pages.look(number, 1).is_none()), (payload(1, page), true));
+    }
 }
 
 #[test]
