@@ -135,7 +135,7 @@ impl Session {
     }
 }
 
-/// Reads them all, at the same time: the rows on the paged side. What fails here fails again where somebody wants to know.
+/// Reads them all, at the same time: the rows on the paged side. What fails here fails again in the operation that needs it.
 pub(crate) async fn read_ahead(db: &Inner, what: &[Ahead]) -> Vec<HeldRow> {
     let reads = what.iter().map(|ahead| -> Reading<'_> {
         match ahead {

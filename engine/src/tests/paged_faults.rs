@@ -550,7 +550,7 @@ fn what_was_read_ahead_asks_no_page_again() {
     db.close().unwrap();
 }
 
-/// What a transaction has in its hand says nothing about a row that has changed since, wherever the change is by now.
+/// The hand says nothing about a row that has changed since, wherever the change is by now.
 #[test]
 fn what_was_read_ahead_is_not_read_once_it_has_changed() {
     let dir = tempfile::tempdir().unwrap();
