@@ -53,6 +53,9 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use crate::sync::{AtomicBool, AtomicU64, CachePadded, Ordering};
 
+use lookout::{LastLooks, POLLS_A_LOOK};
+pub use lookout::{Lookout, look_out};
+
 /// Operations that make no progress, or are not answered, unless a thread drives them: an `io_uring`. A thread has at
 /// most one, for good, and hands it in with [`attach`]; [`block_on`] and [`run_tasks`] then drive it.
 pub(crate) trait Driver: Sync {
@@ -223,6 +226,9 @@ impl Drop for Executing {
     fn drop(&mut self) {
         let outer = EXECUTORS.get() - 1;
         EXECUTORS.set(outer);
+        if outer == 0 {
+            lookout::end();
+        }
         if outer == 0
             && let Some(driver) = DRIVER.get()
         {
@@ -357,8 +363,11 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             break output;
         }
-        let mut slept = false;
+        let (mut slept, mut looks) = (false, LastLooks::default());
         while !signal.woken.swap(false, Ordering::SeqCst) {
+            if looks.again() {
+                continue;
+            }
             signal.sleeper.park(|| signal.woken.load(Ordering::SeqCst));
             slept = true;
         }
@@ -453,7 +462,8 @@ pub fn run_tasks<F: Future<Output = ()>>(tasks: Vec<F>) {
     let mut running = slots.len();
     let _duty = OnDuty::begin(ALONE);
     let _executing = Executing::begin();
-    let mut polls = 0;
+    let (mut polls, mut unlooked) = (0, 0);
+    let mut looks = LastLooks::default();
     // Tasks that gave way, to be polled again in the next round.
     let mut aside = vec![0_u64; board.ready.len()];
     while running > 0 {
@@ -471,6 +481,7 @@ pub fn run_tasks<F: Future<Output = ()>>(tasks: Vec<F>) {
                 let Some(running_task) = task else { continue };
                 idle = false;
                 polls += 1;
+                unlooked += 1;
                 CREW.set(Crew { tasks: running, waker: waker.data() });
                 if running_task.as_mut().poll(&mut Context::from_waker(waker)).is_ready() {
                     *task = None;
@@ -482,9 +493,19 @@ pub fn run_tasks<F: Future<Output = ()>>(tasks: Vec<F>) {
             }
         }
         if idle && running > 0 {
-            polls = 0;
-            board.wait();
-        } else if polls >= POLLS_A_TURN {
+            (polls, unlooked) = (0, 0);
+            if !looks.again() {
+                board.wait();
+                looks = LastLooks::default();
+            }
+            continue;
+        }
+        looks = LastLooks::default();
+        if unlooked >= POLLS_A_LOOK {
+            unlooked = 0;
+            lookout::look();
+        }
+        if polls >= POLLS_A_TURN {
             polls = 0;
             Executing::turn();
         }
@@ -516,6 +537,7 @@ impl Future for YieldNow {
     }
 }
 
+mod lookout;
 #[cfg(all(test, feature = "model"))]
 mod model_tests;
 #[cfg(test)]

@@ -2,9 +2,13 @@
 //!
 //! ```text
 //!   any thread:   submit ─► lock ─► Client::page_in, page_out ─► sent at once, or with a batch
+//!   a worker:     looks out ─► lock ─► Client::exchange ─► events ─► unlocked ─► completions are answered
 //!   the driver:   sleeps on the sockets ─► lock ─► Client::drive ─► events ─► unlocked ─► completions are answered
 //! ```
 //!
+//! - A thread that runs an executor [looks out](thermocline_base::multiplex::look_out) for the pages that it has asked for: it sends what it asks for
+//!   in one piece, and takes the answers between its polls, which costs no wake-up. While any thread does, the driver sleeps beside the sockets;
+//!   it looks once a millisecond ([`BESIDE_NS`]), in case that thread is long at something else, and is rung for when the last one leaves.
 //! - A page's number leads to its slot, 8 bytes a page beside what [`Client`] keeps of a slot. Space that is taken ([`File::allocate`],
 //!   [`File::reserve`]) is room on the servers that no other page gets; a page that is punched gives its slot back.
 //! - A write is answered when each of its pages is in as many places as promised; one that is not makes the whole write an error, and the
@@ -24,13 +28,15 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thermocline_base::clock::Clock;
 use thermocline_base::io::{Action, Buffer, Completer, Completion, File, IoError, Operation, Result};
+use thermocline_base::multiplex::{Lookout, look_out};
+use thermocline_base::sync::{AtomicBool, AtomicU64, Ordering};
 
 use crate::client::{Client, ClientOptions, ClientStatistics, Event, PageError, Ticket, Waits};
 use crate::connecting::Connecting;
@@ -44,6 +50,8 @@ const HOLE: u64 = u64::MAX;
 const PROMISED: u64 = u64::MAX - 1;
 /// Its path, in errors.
 const PATH: &str = "memory servers";
+/// The driver looks this often while other threads look out.
+const BESIDE_NS: u64 = 1_000_000;
 /// Connections that are being made are asked for this often.
 const ASK_NS: u64 = 2_000_000;
 
@@ -116,6 +124,10 @@ type Answers = Vec<(Completer, Result<usize>, Buffer)>;
 
 struct Shared {
     state: Mutex<State>,
+    /// Threads that look out.
+    lookouts: AtomicU64,
+    /// Reads are under way, as of a moment ago.
+    reads: AtomicBool,
     /// A byte in here wakes the driver.
     bell: UnixStream,
 }
@@ -181,7 +193,12 @@ impl RemoteFile {
             next: 0,
             ends: false,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), bell });
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            lookouts: AtomicU64::new(0),
+            reads: AtomicBool::new(false),
+            bell,
+        });
         let (driven, clock, close_ns) = (Arc::clone(&shared), Arc::clone(clock), options.close_ns);
         let driver = std::thread::Builder::new()
             .name("thermocline-remote".to_owned())
@@ -240,6 +257,35 @@ impl Shared {
             self.ring();
         }
         answer(answers);
+    }
+}
+
+impl Lookout for Shared {
+    fn come(&self) {
+        self.lookouts.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn look(&self) -> bool {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            // Another thread looks this moment.
+            Err(TryLockError::WouldBlock) => return true,
+            Err(TryLockError::Poisoned(_)) => return false,
+        };
+        state.client.exchange();
+        let answers = state.answers();
+        let awaited = !state.reads.is_empty();
+        self.reads.store(awaited, Ordering::SeqCst);
+        drop(state);
+        answer(answers);
+        awaited
+    }
+
+    fn leave(&self) {
+        let is_last = self.lookouts.fetch_sub(1, Ordering::SeqCst) == 1;
+        if is_last && self.reads.load(Ordering::SeqCst) {
+            self.ring();
+        }
     }
 }
 
@@ -402,7 +448,15 @@ impl RemoteFile {
         }
         let read = Pages { completer, buffer, first: pages.start as u64, left, problem: None };
         state.reads.insert(number, read);
-        self.shared.push(state, gathered);
+        self.shared.reads.store(true, Ordering::SeqCst);
+        if look_out(&(Arc::clone(&self.shared) as Arc<dyn Lookout>)) {
+            // It is sent at the next look, with what is asked for until then; what is known already is answered.
+            let answers = state.answers();
+            drop(state);
+            answer(answers);
+        } else {
+            self.shared.push(state, gathered);
+        }
         completion
     }
 
@@ -529,8 +583,15 @@ fn drive(shared: &Shared, clock: &dyn Clock, rope: &UnixStream, close_ns: u64) {
                 return close(shared);
             }
         }
+        let reads = !state.reads.is_empty();
+        shared.reads.store(reads, Ordering::SeqCst);
         drop(state);
         answer(answers);
+        let waits = match shared.lookouts.load(Ordering::SeqCst) {
+            0 => waits,
+            _ if reads => Waits { sockets: Vec::new(), until_ns: waits.until_ns.min(now + BESIDE_NS) },
+            _ => waits,
+        };
         sleep(&waits, now, rope);
     }
 }

@@ -415,14 +415,23 @@ impl Hands {
             let row_of =
                 |slot: u32| RowId::new(hand.chunk, u16::try_from(slot).expect("slot numbers have 16 bits"));
             let directory = &form.store.directory;
+            let Some(chunk) = chunk else { unreachable!("a chunk with slots in use is there") };
             (hand.slot..end.min(hand.slot + SLOTS_AHEAD))
-                .for_each(|slot| directory.approach(row_of(slot), &guard));
+                .for_each(|slot| chunk.approach(row_of(slot).slot(), &guard));
             while hand.slot < end && !portion.is_full(found) {
-                if hand.slot + SLOTS_AHEAD < end {
-                    directory.approach(row_of(hand.slot + SLOTS_AHEAD), &guard);
-                }
                 let row = row_of(hand.slot);
-                let word = directory.look(row, &guard);
+                if paged || !self.mood.takes_frozen() {
+                    let passed = chunk.in_blocks_from(row.slot(), &guard);
+                    if passed > 0 {
+                        hand.slot += passed;
+                        looked += 1;
+                        continue;
+                    }
+                }
+                if hand.slot + SLOTS_AHEAD < end {
+                    chunk.approach(row_of(hand.slot + SLOTS_AHEAD).slot(), &guard);
+                }
+                let word = chunk.look(row.slot(), &guard);
                 hand.slot += 1;
                 looked += 1;
                 match word {

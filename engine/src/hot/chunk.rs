@@ -45,7 +45,7 @@ use crate::hot::store::RowAbsent;
 use crate::hot::version::Version;
 use crate::mutation::{self, Rule};
 
-use self::pieces::Pieces;
+use self::pieces::{Piece, Pieces};
 
 pub(crate) mod columns;
 pub(crate) mod freeze;
@@ -332,6 +332,32 @@ impl Chunk {
             Place::Nowhere => Found::Empty,
             Place::Frozen(block) => Found::Frozen(block),
             Place::Left(block) => Found::Left(block),
+        }
+    }
+
+    /// Asks the processor for the version that a slot leads to. A hint, which would only make the schedules of a model longer.
+    #[inline]
+    pub(crate) fn approach(&self, slot: u16, guard: &Guard<'_>) {
+        if !cfg!(feature = "model")
+            && let Found::Newest(version) = self.look(slot, guard)
+        {
+            version.prefetch();
+        }
+    }
+
+    /// How many slots from this one on name blocks for certain, by one word: for walks that seek rows in memory.
+    #[inline]
+    pub(crate) fn in_blocks_from(&self, slot: u16, _guard: &Guard<'_>) -> u32 {
+        let slots = self.slots.load(Ordering::Acquire);
+        if slots.addr() & TAGS != PIECES || u32::from(slot) >= self.capacity {
+            return 0;
+        }
+        // SAFETY: the tag says that a table of pieces stands there, which the pin keeps.
+        match unsafe { Pieces::at(slots) }.piece(usize::from(slot) / pieces::PIECE_SLOTS) {
+            Piece::Frozen(_) | Piece::Left(_) => {
+                (pieces::PIECE_SLOTS - usize::from(slot) % pieces::PIECE_SLOTS) as u32
+            }
+            Piece::Empty | Piece::Slots(_) => 0,
         }
     }
 
@@ -657,13 +683,11 @@ impl Directory {
         Some(self.get(row.chunk(), guard)?.block(number, guard)?.begin(row.slot(), guard))
     }
 
-    /// Asks the processor for the newest version of a row. A hint, which would only make the schedules of a model longer.
+    /// Asks the processor for the newest version of a row. A hint.
     #[inline]
     pub(crate) fn approach(&self, row: RowId, guard: &Guard<'_>) {
-        if !cfg!(feature = "model")
-            && let Found::Newest(version) = self.look(row, guard)
-        {
-            version.prefetch();
+        if let Some(chunk) = self.get(row.chunk(), guard) {
+            chunk.approach(row.slot(), guard);
         }
     }
 

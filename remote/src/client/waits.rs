@@ -27,6 +27,12 @@ impl Client {
         self.send_all();
     }
 
+    /// Sends what was asked for, and takes the answers that have come: for a thread that waits for one.
+    pub fn exchange(&mut self) {
+        self.send_all();
+        self.receive_all();
+    }
+
     /// Does a page wait for others to go out with?
     #[must_use]
     pub fn is_gathering(&self) -> bool {
