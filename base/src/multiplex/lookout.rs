@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::{EXECUTORS, Executing};
 
 thread_local! {
-    /// What the thread looks out for.
+    /// The sources that the thread looks out for.
     static LOOKOUTS: Cell<Vec<Arc<dyn Lookout>>> = const { Cell::new(Vec::new()) };
     /// Is that anything?
     static LOOKS_OUT: Cell<bool> = const { Cell::new(false) };

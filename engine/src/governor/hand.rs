@@ -420,25 +420,19 @@ impl Hands {
                 .for_each(|slot| chunk.approach(row_of(slot).slot(), &guard));
             while hand.slot < end && !portion.is_full(found) {
                 let row = row_of(hand.slot);
-                if paged || !self.mood.takes_frozen() {
-                    let passed = chunk.in_blocks_from(row.slot(), &guard);
-                    if passed > 0 {
-                        hand.slot += passed;
-                        looked += 1;
-                        continue;
-                    }
-                }
                 if hand.slot + SLOTS_AHEAD < end {
                     chunk.approach(row_of(hand.slot + SLOTS_AHEAD).slot(), &guard);
                 }
-                let word = chunk.look(row.slot(), &guard);
-                hand.slot += 1;
+                let (word, slots) = chunk.look_far(row.slot(), &guard);
                 looked += 1;
                 match word {
-                    Found::Newest(_) | Found::Moved => {}
+                    Found::Newest(_) | Found::Moved => hand.slot += 1,
                     // What is on the paged side already gains nothing.
-                    Found::Frozen(_) if self.mood.takes_frozen() && !paged => {}
-                    Found::Frozen(_) | Found::Left(_) | Found::Empty => continue,
+                    Found::Frozen(_) if self.mood.takes_frozen() && !paged => hand.slot += 1,
+                    Found::Frozen(_) | Found::Left(_) | Found::Empty => {
+                        hand.slot += slots;
+                        continue;
+                    }
                 }
                 let _frame = guard.frame();
                 // On the paged side, of a table that is paged no longer, a row that cannot be read stays where it is.

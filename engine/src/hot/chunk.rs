@@ -45,7 +45,7 @@ use crate::hot::store::RowAbsent;
 use crate::hot::version::Version;
 use crate::mutation::{self, Rule};
 
-use self::pieces::{Piece, Pieces};
+use self::pieces::Pieces;
 
 pub(crate) mod columns;
 pub(crate) mod freeze;
@@ -335,6 +335,19 @@ impl Chunk {
         }
     }
 
+    /// The same, and the number of slots from this one on that it is said of: for walks that seek rows in memory.
+    #[inline]
+    pub(crate) fn look_far(&self, slot: u16, guard: &Guard<'_>) -> (Found, u32) {
+        let rest = || (pieces::PIECE_SLOTS - usize::from(slot) % pieces::PIECE_SLOTS) as u32;
+        match self.place(slot, guard) {
+            Place::Slot(slot) => (slot.load(), 1),
+            Place::Nowhere => (Found::Empty, 1),
+            // Such words are of whole pieces.
+            Place::Frozen(block) => (Found::Frozen(block), rest()),
+            Place::Left(block) => (Found::Left(block), rest()),
+        }
+    }
+
     /// Asks the processor for the version that a slot leads to. A hint, which would only make the schedules of a model longer.
     #[inline]
     pub(crate) fn approach(&self, slot: u16, guard: &Guard<'_>) {
@@ -342,22 +355,6 @@ impl Chunk {
             && let Found::Newest(version) = self.look(slot, guard)
         {
             version.prefetch();
-        }
-    }
-
-    /// How many slots from this one on name blocks for certain, by one word: for walks that seek rows in memory.
-    #[inline]
-    pub(crate) fn in_blocks_from(&self, slot: u16, _guard: &Guard<'_>) -> u32 {
-        let slots = self.slots.load(Ordering::Acquire);
-        if slots.addr() & TAGS != PIECES || u32::from(slot) >= self.capacity {
-            return 0;
-        }
-        // SAFETY: the tag says that a table of pieces stands there, which the pin keeps.
-        match unsafe { Pieces::at(slots) }.piece(usize::from(slot) / pieces::PIECE_SLOTS) {
-            Piece::Frozen(_) | Piece::Left(_) => {
-                (pieces::PIECE_SLOTS - usize::from(slot) % pieces::PIECE_SLOTS) as u32
-            }
-            Piece::Empty | Piece::Slots(_) => 0,
         }
     }
 
