@@ -107,8 +107,9 @@ names!(
     Serializable = "serializable"
 );
 
-/// The part of the memory limit that the pager's frames are, unless [`Options::paged_bytes`] says it; and their bytes without a limit.
-const PAGED_SHARE: u64 = 8;
+/// The part of the memory limit that the pager's frames are, unless [`Options::paged_bytes`] says it; and their bytes without a limit. A row in
+/// memory is worth more than its page is: rows that are used come back, and a page holds neighbours that may not be.
+const PAGED_SHARE: u64 = 32;
 const PAGED_BYTES: u64 = 64 << 20;
 /// Pages on their way to memory that is lent: a part of the memory limit, within bounds.
 const LENT_BUFFER_SHARE: u64 = 64;
@@ -157,7 +158,7 @@ pub struct Options {
     pub pager: PagerKind,
     /// A directory for the pages of such tables; the file in it has no name, and nothing durable. `None`: the database's own.
     pub paged_dir: Option<PathBuf>,
-    /// Bytes of pages of such tables that may be in memory at once, of the memory limit; taken when the first row goes over. 0: an eighth of
+    /// Bytes of pages of such tables that may be in memory at once, of the memory limit; taken when the first row goes over. 0: a 32nd of
     /// the limit. Not more than half of it.
     pub paged_bytes: u64,
     /// Where the pages of such tables are while they are not in memory, in place of a file in [`Options::paged_dir`]: memory of other
