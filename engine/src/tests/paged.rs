@@ -355,7 +355,7 @@ fn frames_count_as_soon_as_a_table_is_paged() {
             db.create_table(TableSchema { name: name.to_owned(), ..schema() }.tiering(Tiering::Paged));
         insert(&db, &table.expect("there is room"), 0..ROWS);
     }
-    assert_eq!(counted(), limit / 8);
+    assert_eq!(counted(), limit / 32);
     let mut rest = Charge::none(&db.inner().budget, MemoryKind::Other);
     while rest.add(1 << 12).is_ok() {}
     // The governor, which works beside this, may pass the limit by the reserve for a moment.
