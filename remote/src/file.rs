@@ -8,7 +8,7 @@
 //!
 //! - A thread that runs an executor [looks out](thermocline_base::multiplex::look_out) for the pages that it has asked for: it sends what it asks for
 //!   in one piece, and takes the answers between its polls, which costs no wake-up. While any thread does, the driver sleeps beside the sockets;
-//!   it looks once a millisecond ([`BESIDE_NS`]), in case that thread is long at something else, and is rung for when the last one leaves.
+//!   it looks once a millisecond, in case that thread is long at something else, and is rung for when the last one leaves.
 //! - A page's number leads to its slot, 8 bytes a page beside what [`Client`] keeps of a slot. Space that is taken ([`File::allocate`],
 //!   [`File::reserve`]) is room on the servers that no other page gets; a page that is punched gives its slot back.
 //! - A write is answered when each of its pages is in as many places as promised; one that is not makes the whole write an error, and the
