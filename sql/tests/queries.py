@@ -57,9 +57,11 @@ FAILS = {
 class Source:
     """The random choices, and the names that are free."""
 
-    def __init__(self, seed, refused=0.0):
-        """`refused`: how often a condition of a join may have a sub-query, which an outer join refuses."""
+    def __init__(self, seed, refused=0.0, wide=False):
+        """`refused`: how often a condition of a join may have a sub-query, which an outer join refuses. `wide`: draws from all forms;
+        else only from those of which the golden file is made."""
         self.refused = refused
+        self.wide = wide
         self.r = random.Random(seed)
         self.names = 0
         # No sub-queries are made meanwhile.
@@ -70,6 +72,10 @@ class Source:
 
     def chance(self, p):
         return self.r.random() < p
+
+    def wider(self, p):
+        """A chance of a form that only the wide draw has."""
+        return self.wide and self.chance(p)
 
     def name(self, letter):
         self.names += 1
@@ -163,7 +169,7 @@ class Source:
             made = self.pick([f"sum({value('numeric')})", f"round(avg({value('int')}), 3)", f"min({value('numeric')})"])
         elif ty == "bool":
             made = f"{self.pick(['bool_and', 'bool_or', 'every'])}({value('bool')})"
-        elif ty == "text" and self.chance(0.3):
+        elif ty == "text" and self.wider(0.3):
             one, way = value("text"), self.pick(["", " desc", " nulls first"])
             made = self.pick([f"string_agg({one}, ',' order by {one}{way})", f"array_agg(distinct {one} order by {one}{way})::text"])
         else:
@@ -175,7 +181,7 @@ class Source:
     def window(self, scope, ty):
         part = ", ".join(filter(None, [self.column(scope, self.pick(VALUES)) for _ in range(self.r.randint(0, 2))]))
         by = f"partition by {part}" if part else ""
-        if self.chance(0.4):
+        if self.wider(0.4):
             return self.placed(scope, ty, by)
         order = f" order by {self.value(scope, self.pick(VALUES), 1)}{self.pick(['', ' desc', ' nulls first'])}"
         ordered = self.chance(0.6)
@@ -253,7 +259,7 @@ class Source:
             names = lambda of: [name.rpartition(".")[2] for name, _ in of]
             merged = [name for (l, a), name in zip(scope, names(scope)) if names(scope).count(name) == 1 and names(more).count(name) == 1
                       and any(r.endswith("." + name) and a == b for r, b in more)]
-            if merged and self.chance(0.15):
+            if merged and self.wider(0.15):
                 text, scope = f"{text} {kind} {right} using ({self.pick(merged)})", both
                 continue
             text, scope = f"{text} {kind} {right} on {on}", both
@@ -272,7 +278,7 @@ class Source:
             items = [item(ty) for ty in types]
             listed = ", ".join(name for name, _ in keys)
             group = f" group by {listed}" if keys else ""
-            if keys and self.chance(0.15):
+            if keys and self.wider(0.15):
                 group = f" group by {self.pick([f'rollup ({listed})', f'cube ({listed})', f'grouping sets (({listed}), ())'])}"
             having = ""
             if self.chance(0.3):
@@ -292,7 +298,7 @@ class Source:
         if depth > 0 and self.chance(0.2):
             word = self.pick(["union", "union all", "intersect", "intersect all", "except", "except all"])
             text = f"({text}) {word} ({self.select(depth - 1, types, outer, ctes)[0]})"
-            if self.chance(0.25):
+            if self.wider(0.25):
                 word = self.pick(["union", "union all", "intersect", "except"])
                 text = f"{text} {word} ({self.select(depth - 1, types, outer, ctes)[0]})"
         if self.chance(0.1):
@@ -311,7 +317,7 @@ class Source:
             written.append(f"{name} as {self.pick(['', '', 'materialized ', 'not materialized '])}({text})")
             ctes.append((name, list(zip(names, types))))
         recursive = ""
-        if self.chance(0.08):
+        if self.wider(0.08):
             recursive = "recursive "
             name = self.name("w")
             again = self.pick([f"select c0 + 1, c1 from {name} where c0 < {self.r.randint(1, 5)}",
@@ -324,15 +330,15 @@ class Source:
         start = f"with {recursive}{', '.join(written)} " if written else ""
         order = ", ".join(str(place + 1) for place in range(len(types)))
         listed, distinct, end = "*", "", ""
-        if self.chance(0.125):
+        if self.wider(0.125):
             place = self.r.randrange(len(types))
             listed = f"*, {self.pick(FAILS[types[place]]).format('q.' + names[place])} as failing"
-        elif self.chance(0.05):
+        elif self.wider(0.05):
             distinct = "distinct on (1) "
-        elif self.chance(0.05):
+        elif self.wider(0.05):
             # All rows that tie with the last one come, in any order: the order of all columns says which.
             return f"{start}select * from (select * from ({text}) as p order by 1 fetch first {self.r.randint(0, 4)} rows with ties) as q order by {order}"
-        elif self.chance(0.1):
+        elif self.wider(0.1):
             end = f" limit {self.r.randint(0, 6)} offset {self.r.randint(0, 2)}"
         return f"{start}select {distinct}{listed} from ({text}) as q order by {order}{end}"
 
@@ -393,7 +399,7 @@ def compare(source, count, port):
 def main():
     count = int(sys.argv[2])
     if len(sys.argv) > 3:
-        return compare(Source(int(sys.argv[1]), 0.1), count, sys.argv[3])
+        return compare(Source(int(sys.argv[1]), 0.1, wide=True), count, sys.argv[3])
     source = Source(int(sys.argv[1]))
     print(f"-- Random queries: queries.py {sys.argv[1]} {count}.")
     for statement in [*DEFINITIONS, *source.rows()]:
