@@ -333,6 +333,8 @@ class Source:
         if self.wider(0.125):
             place = self.r.randrange(len(types))
             listed = f"*, {self.pick(FAILS[types[place]]).format('q.' + names[place])} as failing"
+            # Without OFFSET PostgreSQL puts a column's constant into the expression and fails before there is a row.
+            text = f"select * from ({text}) as p offset 0"
         elif self.wider(0.05):
             distinct = "distinct on (1) "
         elif self.wider(0.05):

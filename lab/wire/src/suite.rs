@@ -462,8 +462,7 @@ fn alike(names: &[String], told: &[Told], number: usize, notes: &mut Vec<String>
             }
         }
     }
-    let kinds = [("differ", "differ"), ("alike", "alike")];
-    let word = kinds.iter().find(|(kind, _)| compared.contains(kind)).map_or("–", |(_, word)| word);
+    let word = ["differ", "alike"].into_iter().find(|word| compared.contains(word)).unwrap_or("–");
     format!("{word}, {} rows", first.rows.len())
 }
 
