@@ -28,7 +28,7 @@ pub(crate) struct Run {
     /// For each server, alone and beside.
     #[arg(long, default_value_t = 3)]
     rounds: u64,
-    /// What the query does.
+    /// The query beside the selects.
     #[arg(long, value_enum, default_value_t = Query::Group)]
     query: Query,
 }
@@ -53,11 +53,11 @@ impl Query {
     }
 }
 
-/// What a round has shown.
+/// The figures of a round.
 struct Round {
     /// Of each select.
     micros: Vec<u64>,
-    /// How often the query was answered.
+    /// Number of answers to the query.
     queries: u64,
 }
 

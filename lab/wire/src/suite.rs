@@ -275,7 +275,7 @@ fn rest(pid: u32) -> Option<u64> {
     status(pid, "VmRSS")
 }
 
-/// What a contender has shown of a query.
+/// The answer and the figures of one contender for a query.
 struct Told {
     first: Outcome,
     times: Vec<f64>,

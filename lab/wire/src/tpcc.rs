@@ -201,7 +201,6 @@ fn is_to_repeat(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// One transaction, as it was drawn.
-#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 enum Input {
     NewOrder(thermocline_workloads::tpcc::input::NewOrderInput),
     Payment(thermocline_workloads::tpcc::input::PaymentInput),

@@ -162,25 +162,25 @@ impl Population {
         Self { seed, scale: (scale * 1_000.0).round() as i64, sentences }
     }
 
-    /// How many parts there are.
+    /// Number of parts.
     #[must_use]
     pub const fn parts_count(&self) -> i64 {
         self.scale * 200
     }
 
-    /// How many suppliers there are.
+    /// Number of suppliers.
     #[must_use]
     pub const fn suppliers_count(&self) -> i64 {
         self.scale * 10
     }
 
-    /// How many customers there are.
+    /// Number of customers.
     #[must_use]
     pub const fn customers_count(&self) -> i64 {
         self.scale * 150
     }
 
-    /// How many orders there are.
+    /// Number of orders.
     #[must_use]
     pub const fn orders_count(&self) -> i64 {
         self.scale * 1_500

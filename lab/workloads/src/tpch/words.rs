@@ -335,7 +335,7 @@ const AUXILIARIES: &Words = &[
 ];
 const ENDS: &Words = &[(".", 50), (";", 1), (":", 1), ("?", 1), ("!", 1), ("--", 1)];
 
-/// What a sentence is made of: each letter is a list of words or a phrase, by clause 4.2.2.14.
+/// Forms of a sentence: each letter is a list of words or a phrase, by clause 4.2.2.14.
 const SENTENCES: &Words = &[("N V T", 3), ("N V P T", 3), ("N V N T", 3), ("N P V N T", 1), ("N P V P T", 1)];
 const NOUN_PHRASES: &Words = &[("n", 10), ("j n", 20), ("j, j n", 10), ("d j n", 50)];
 const VERB_PHRASES: &Words = &[("v", 30), ("x v", 1), ("v d", 40), ("x v d", 1)];
