@@ -7,50 +7,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 warehouses=${1:-4} seconds=${2:-10} rounds=${3:-3}
-bin=${PG_BIN:-$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1)}
-[ -x "$bin/initdb" ] || { echo "there is no PostgreSQL here: install it, or set PG_BIN" >&2; exit 2; }
+pg_options='-c max_parallel_workers_per_gather=0'
+source lab/wire/servers.sh
 
-thermocline=${THERMOCLINE:-}
-if [ -z "$thermocline" ]; then
-  cargo build --profile dist -p thermocline-cli
-  thermocline=${CARGO_TARGET_DIR:-target}/dist/thermocline
-fi
-wire=${THERMOCLINE_WIRE:-}
-if [ -z "$wire" ]; then
-  (cd lab/wire && cargo build --release)
-  wire=${CARGO_TARGET_DIR:-lab/wire/target}/release/thermocline-wire
-fi
-
-dir=$(mktemp -d)
-chmod 755 "$dir"
-# PostgreSQL does not run as root.
-as=()
-[ "$(id -u)" != 0 ] || as=(setpriv --reuid=postgres --regid=postgres --init-groups)
-mkdir "$dir/pg" "$dir/sock"
-[ "$(id -u)" != 0 ] || chown postgres "$dir/pg"
-ours=
-finish() {
-  [ -z "$ours" ] || { kill -TERM "$ours"; wait "$ours" || true; }
-  "${as[@]}" "$bin/pg_ctl" -D "$dir/pg/data" -m immediate stop >/dev/null 2>&1 || true
-  rm -rf "$dir"
-}
-trap finish EXIT
-
-"${as[@]}" "$bin/initdb" -D "$dir/pg/data" -U postgres --locale=C.UTF-8 -E UTF8 >/dev/null
-"${as[@]}" "$bin/pg_ctl" -D "$dir/pg/data" -w -l "$dir/pg/log" \
-  -o "-k $dir/pg -h '' -c shared_buffers=2GB -c max_parallel_workers_per_gather=0" start >/dev/null
-"$thermocline" serve --data-dir "$dir/data" --listen 127.0.0.1:0 --socket-dir "$dir/sock" --memory-limit 2GiB >"$dir/log" 2>&1 &
-ours=$!
-for _ in $(seq 100); do
-  port=$(ls -A "$dir/sock" | sed -n 's/^\.s\.PGSQL\.\([0-9]*\)$/\1/p')
-  [ -z "$port" ] || break
-  sleep 0.1
-done
-[ -n "$port" ] || { cat "$dir/log" >&2; exit 1; }
-
-servers=(--server "postgres=host=$dir/pg user=postgres dbname=postgres"
-  --server "thermocline=host=$dir/sock port=$port user=postgres dbname=postgres")
-"$bin/postgres" --version
 "$wire" load "${servers[@]}" --warehouses "$warehouses"
 "$wire" queries "${servers[@]}" --each || true
 "$wire" tpcc "${servers[@]}" --warehouses "$warehouses" --seconds "$seconds" --rounds "$rounds"

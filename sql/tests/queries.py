@@ -5,7 +5,8 @@
     sql/tests/queries.py SEED COUNT > FILE.golden                       a golden file, without answers (`record.py` adds them)
 
 A query is made of joins, groups, sub-queries, set operations, windows and WITH over small tables in which much is null. Each has one
-answer: rows are in the order of all columns, windows and LIMIT look at orders that ties do not change, and nothing overflows.
+answer: rows are in the order of all columns, windows and LIMIT look at orders that ties do not change. One in eight may fail, by one
+expression over the rows of its answer: which rows are evaluated is not left to a plan, and only one SQLSTATE can come of it.
 `TABLES` says what there is: another schema takes another list.
 """
 import decimal
@@ -38,14 +39,29 @@ CAST = {"int": "int", "text": "text", "numeric": "numeric(6,2)", "bool": "bool",
 NUMERIC = 1700
 COMPARE = ["=", "<>", "<", "<=", ">", ">="]
 JOINS = ["join", "left join", "right join", "full join", "join", "left join"]
+FRAMES = ["rows between 1 preceding and 1 following", "rows between unbounded preceding and 1 preceding", "rows 2 preceding",
+          "rows between current row and unbounded following", "groups between 1 preceding and current row",
+          "range between current row and unbounded following", "rows between 1 following and 2 following",
+          "rows between 1 preceding and 1 following exclude current row", "groups between 1 preceding and 1 following exclude ties",
+          "range between unbounded preceding and current row exclude group"]
+# By type: what fails for some values of a column, each with one SQLSTATE.
+FAILS = {
+    "int": ["10 / {0}", "10 % {0}", "{0} + 2147483646", "ln({0})", "substr('abc', 1, {0})", "(select x from generate_series(1, {0}) as g (x))"],
+    "text": ["{0}::int", "{0}::date", "{0}::bool"],
+    "numeric": ["1 / {0}", "{0}::numeric(2,2)", "sqrt({0})"],
+    "date": ["{0} + 2147483647", "make_date(extract(year from {0})::int, 2, 29)"],
+    "bool": ["1 / ({0}::int)"],
+}
 
 
 class Source:
     """The random choices, and the names that are free."""
 
-    def __init__(self, seed, refused=0.0):
-        """`refused`: how often a condition of a join may have a sub-query, which an outer join refuses."""
+    def __init__(self, seed, refused=0.0, wide=False):
+        """`refused`: how often a condition of a join may have a sub-query, which an outer join refuses. `wide`: draws from all forms;
+        else only from those of which the golden file is made."""
         self.refused = refused
+        self.wide = wide
         self.r = random.Random(seed)
         self.names = 0
         # No sub-queries are made meanwhile.
@@ -56,6 +72,10 @@ class Source:
 
     def chance(self, p):
         return self.r.random() < p
+
+    def wider(self, p):
+        """A chance of a form that only the wide draw has."""
+        return self.wide and self.chance(p)
 
     def name(self, letter):
         self.names += 1
@@ -149,6 +169,12 @@ class Source:
             made = self.pick([f"sum({value('numeric')})", f"round(avg({value('int')}), 3)", f"min({value('numeric')})"])
         elif ty == "bool":
             made = f"{self.pick(['bool_and', 'bool_or', 'every'])}({value('bool')})"
+        elif ty == "text" and self.wider(0.3):
+            # Two copies of a sub-query are not the same expression here: the binder refuses them with DISTINCT (42P10).
+            plain, self.plain = self.plain, True
+            one, way = value("text"), self.pick(["", " desc", " nulls first"])
+            self.plain = plain
+            made = self.pick([f"string_agg({one}, ',' order by {one}{way})", f"array_agg(distinct {one} order by {one}{way})::text"])
         else:
             made = f"{self.pick(['min', 'max'])}({value(ty)})"
         if self.chance(0.2) and "::" not in made and not made.startswith("round"):
@@ -158,6 +184,8 @@ class Source:
     def window(self, scope, ty):
         part = ", ".join(filter(None, [self.column(scope, self.pick(VALUES)) for _ in range(self.r.randint(0, 2))]))
         by = f"partition by {part}" if part else ""
+        if self.wider(0.4):
+            return self.placed(scope, ty, by)
         order = f" order by {self.value(scope, self.pick(VALUES), 1)}{self.pick(['', ' desc', ' nulls first'])}"
         ordered = self.chance(0.6)
         over = f"over ({by}{order if ordered else ''})"
@@ -169,6 +197,24 @@ class Source:
         if ty == "bool":
             return f"bool_or({self.value(scope, 'bool', 1)}) {over}"
         return f"{self.pick(['min', 'max'])}({self.value(scope, ty, 1)}) {over}"
+
+    def placed(self, scope, ty, by):
+        """A window function that depends on places or frames: rows that tie in all columns are the same row."""
+        whole = ", ".join(name + self.pick(["", "", " desc", " nulls first"]) for name, _ in self.r.sample(scope, len(scope)))
+        value = self.value(scope, ty, 1)
+        options = [f"{self.pick(['lag', 'lead'])}({value}{self.pick(['', ', 2', ', 0'])})", f"{self.pick(['first', 'last'])}_value({value})",
+                   f"nth_value({value}, 2)"]
+        if ty == "int":
+            options += ["row_number()", "ntile(3)", "count(*)", f"sum({value})", "rank()"]
+        if ty == "numeric":
+            options += [f"sum({value})", "round(cume_dist()::numeric, 6)", "round(percent_rank()::numeric, 6)"]
+        made = self.pick(options)
+        frame = f" {self.pick(FRAMES)}" if self.chance(0.5) else ""
+        over = f"over ({by} order by {whole}{frame})"
+        if made.startswith("round("):
+            return made.replace("()::", f"() {over}::")
+        cast = "::int" if ty == "int" else ""
+        return f"{made} {over}{cast}"
 
     # Relations and queries.
 
@@ -213,6 +259,12 @@ class Source:
             else:
                 on = self.condition(both, 1)
             self.plain = False
+            names = lambda of: [name.rpartition(".")[2] for name, _ in of]
+            merged = [name for (l, a), name in zip(scope, names(scope)) if names(scope).count(name) == 1 and names(more).count(name) == 1
+                      and any(r.endswith("." + name) and a == b for r, b in more)]
+            if merged and self.wider(0.15):
+                text, scope = f"{text} {kind} {right} using ({self.pick(merged)})", both
+                continue
             text, scope = f"{text} {kind} {right} on {on}", both
         return text, scope
 
@@ -227,7 +279,10 @@ class Source:
                 known = [name for name, of in keys if of == ty]
                 return self.pick(known) if known and self.chance(0.6) else self.aggregate(scope, ty)
             items = [item(ty) for ty in types]
-            group = f" group by {', '.join(name for name, _ in keys)}" if keys else ""
+            listed = ", ".join(name for name, _ in keys)
+            group = f" group by {listed}" if keys else ""
+            if keys and self.wider(0.15):
+                group = f" group by {self.pick([f'rollup ({listed})', f'cube ({listed})', f'grouping sets (({listed}), ())'])}"
             having = ""
             if self.chance(0.3):
                 ty = self.pick(VALUES)
@@ -246,6 +301,9 @@ class Source:
         if depth > 0 and self.chance(0.2):
             word = self.pick(["union", "union all", "intersect", "intersect all", "except", "except all"])
             text = f"({text}) {word} ({self.select(depth - 1, types, outer, ctes)[0]})"
+            if self.wider(0.25):
+                word = self.pick(["union", "union all", "intersect", "except"])
+                text = f"{text} {word} ({self.select(depth - 1, types, outer, ctes)[0]})"
         if self.chance(0.1):
             order = ", ".join(str(place + 1) + self.pick(["", " desc", " nulls first"]) for place in range(len(types)))
             offset = f" offset {self.r.randint(0, 2)}" if self.chance(0.3) else ""
@@ -261,11 +319,33 @@ class Source:
             name = self.name("w")
             written.append(f"{name} as {self.pick(['', '', 'materialized ', 'not materialized '])}({text})")
             ctes.append((name, list(zip(names, types))))
+        recursive = ""
+        if self.wider(0.08):
+            recursive = "recursive "
+            name = self.name("w")
+            again = self.pick([f"select c0 + 1, c1 from {name} where c0 < {self.r.randint(1, 5)}",
+                               f"select t.b, t.s from {name} join t on t.a = {name}.c0"])
+            # UNION ends it: there are few rows.
+            written.append(f"{name} (c0, c1) as (select {self.r.randint(-1, 1)}, 'a'::text union {again})")
+            ctes.append((name, [("c0", "int"), ("c1", "text")]))
         types = [self.pick(VALUES) for _ in range(self.r.randint(1, 4))]
         text, names = self.query(2, types, (), ctes)
-        start = f"with {', '.join(written)} " if written else ""
+        start = f"with {recursive}{', '.join(written)} " if written else ""
         order = ", ".join(str(place + 1) for place in range(len(types)))
-        return f"{start}select * from ({text}) as q order by {order}"
+        listed, distinct, end = "*", "", ""
+        if self.wider(0.125):
+            place = self.r.randrange(len(types))
+            listed = f"*, {self.pick(FAILS[types[place]]).format('q.' + names[place])} as failing"
+            # Without OFFSET PostgreSQL puts a column's constant into the expression and fails before there is a row.
+            text = f"select * from ({text}) as p offset 0"
+        elif self.wider(0.05):
+            distinct = "distinct on (1) "
+        elif self.wider(0.05):
+            # All rows that tie with the last one come, in any order: the order of all columns says which.
+            return f"{start}select * from (select * from ({text}) as p order by 1 fetch first {self.r.randint(0, 4)} rows with ties) as q order by {order}"
+        elif self.wider(0.1):
+            end = f" limit {self.r.randint(0, 6)} offset {self.r.randint(0, 2)}"
+        return f"{start}select {distinct}{listed} from ({text}) as q order by {order}{end}"
 
 
 def untied(columns, rows):
@@ -324,7 +404,7 @@ def compare(source, count, port):
 def main():
     count = int(sys.argv[2])
     if len(sys.argv) > 3:
-        return compare(Source(int(sys.argv[1]), 0.1), count, sys.argv[3])
+        return compare(Source(int(sys.argv[1]), 0.1, wide=True), count, sys.argv[3])
     source = Source(int(sys.argv[1]))
     print(f"-- Random queries: queries.py {sys.argv[1]} {count}.")
     for statement in [*DEFINITIONS, *source.rows()]:

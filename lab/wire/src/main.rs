@@ -2,9 +2,16 @@
 //!
 //! `tpcc`: TPC-C with one statement a round trip. Each server has the same tables and rows; the rounds go from server to
 //! server in turn. Connections share one thread, which waits for no answer while another one is there.
+//!
+//! `queries`: what applications ask of these tables. `ch`, `tpch`: suites of 22 analytical queries, DuckDB beside the servers.
+//! `beside`: point selects while a query runs.
 
+mod analytics;
+mod beside;
+mod duck;
 mod queries;
 mod schema;
+mod suite;
 mod tpcc;
 mod transactions;
 
@@ -28,6 +35,12 @@ enum What {
     Tpcc(tpcc::Run),
     /// Asks what applications ask of these tables.
     Queries(queries::Run),
+    /// Fills the tables of CH-benCHmark, and asks its 22 queries.
+    Ch(analytics::Ch),
+    /// Fills the tables of TPC-H, and asks its 22 queries.
+    Tpch(analytics::TpcH),
+    /// Measures point selects alone and beside a query that never ends, over the tables of `ch`.
+    Beside(beside::Run),
 }
 
 /// Which servers.
@@ -78,6 +91,9 @@ fn main() -> Result<()> {
             What::Load(load) => tpcc::load(&load).await,
             What::Tpcc(run) => tpcc::run(&run).await,
             What::Queries(run) => queries::run(&run).await,
+            What::Ch(run) => analytics::ch(&run).await,
+            What::Tpch(run) => analytics::tpch(&run).await,
+            What::Beside(run) => beside::run(&run).await,
         }
     })
 }

@@ -96,8 +96,11 @@ pub(crate) async fn run(run: &Run) -> Result<()> {
                     ratios.push(time / times[0]);
                 }
                 if run.each {
-                    let times: Vec<String> =
-                        names.iter().zip(&times).map(|(name, time)| format!("{name} {:.0} us", time * 1e6)).collect();
+                    let times: Vec<String> = names
+                        .iter()
+                        .zip(&times)
+                        .map(|(name, time)| format!("{name} {:.0} us", time * 1e6))
+                        .collect();
                     println!("{protocol:<9} {} | {}", times.join(", "), &query[..query.len().min(90)]);
                 }
             }
@@ -107,7 +110,9 @@ pub(crate) async fn run(run: &Run) -> Result<()> {
                 let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
                 let worst = ratios.iter().copied().fold(0.0, f64::max);
                 let count = ratios.len();
-                println!("{kind} {protocol:<9} {name:<16} {count} queries: mean of ratios {mean:.2}, worst {worst:.2}");
+                println!(
+                    "{kind} {protocol:<9} {name:<16} {count} queries: mean of ratios {mean:.2}, worst {worst:.2}"
+                );
             }
         }
     }

@@ -1,17 +1,20 @@
-//! TPC-C as SQL: its tables, the population by COPY, and the conditions of consistency.
+//! TPC-C as SQL: its tables, the population by COPY or into files, and the conditions of consistency.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
 
 use bytes::Bytes;
 use futures_util::SinkExt;
 use thermocline_workloads::tpcc::DISTRICTS;
-use thermocline_workloads::tpcc::generate::{Address, Population};
+use thermocline_workloads::tpcc::ch::Dress;
+use thermocline_workloads::tpcc::generate::{Address, Order, Population};
 use tokio_postgres::{Client, CopyInSink};
 
 use crate::Result;
 
 /// The tables, each with its definition.
-const TABLES: [(&str, &str); 9] = [
+pub(crate) const TABLES: [(&str, &str); 9] = [
     (
         "warehouse",
         "w_id integer primary key, w_name varchar(10) not null, w_street_1 varchar(20) not null, \
@@ -73,7 +76,7 @@ const TABLES: [(&str, &str); 9] = [
     ),
 ];
 
-const INDEXES: [&str; 2] = [
+pub(crate) const INDEXES: [&str; 2] = [
     "create index customer_by_name on customer (c_w_id, c_d_id, c_last, c_first)",
     "create unique index orders_by_customer on orders (o_w_id, o_d_id, o_c_id, o_id)",
 ];
@@ -90,44 +93,79 @@ pub(crate) async fn define(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Rows on their way into a table.
-struct Rows {
-    sink: std::pin::Pin<Box<CopyInSink<Bytes>>>,
+/// The place of a population: the tables of a server, or a folder with a file a table, in the text form of COPY.
+#[derive(Clone, Copy)]
+pub(crate) enum Target<'a> {
+    Server(&'a Client),
+    Folder(&'a Path),
+}
+
+/// Rows on their way into a table or behind a file.
+pub(crate) struct Rows {
+    sink: Sink,
     text: String,
     rows: u64,
 }
 
+enum Sink {
+    Copy(std::pin::Pin<Box<CopyInSink<Bytes>>>),
+    File(std::fs::File),
+}
+
 impl Rows {
-    async fn of(client: &Client, table: &str) -> Result<Self> {
-        let sink = client.copy_in(&format!("copy {table} from stdin")).await?;
-        Ok(Self { sink: Box::pin(sink), text: String::new(), rows: 0 })
+    pub(crate) async fn of(target: Target<'_>, table: &str) -> Result<Self> {
+        let sink = match target {
+            Target::Server(client) => {
+                Sink::Copy(Box::pin(client.copy_in(&format!("copy {table} from stdin")).await?))
+            }
+            Target::Folder(folder) => {
+                Sink::File(std::fs::File::options().create(true).append(true).open(folder.join(table))?)
+            }
+        };
+        Ok(Self { sink, text: String::new(), rows: 0 })
     }
 
     /// Adds a row of fields that need no escapes.
-    async fn add(&mut self, row: std::fmt::Arguments<'_>) -> Result<()> {
+    pub(crate) async fn add(&mut self, row: std::fmt::Arguments<'_>) -> Result<()> {
         writeln!(self.text, "{row}").expect("a string takes everything");
         self.rows += 1;
-        if self.text.len() > 256 << 10 {
-            self.sink.send(Bytes::from(std::mem::take(&mut self.text))).await?;
+        if self.text.len() > 256 << 10 { self.send().await } else { Ok(()) }
+    }
+
+    async fn send(&mut self) -> Result<()> {
+        match &mut self.sink {
+            Sink::Copy(sink) => sink.send(Bytes::from(std::mem::take(&mut self.text))).await?,
+            Sink::File(file) => {
+                file.write_all(self.text.as_bytes())?;
+                self.text.clear();
+            }
         }
         Ok(())
     }
 
-    async fn end(mut self) -> Result<u64> {
-        self.sink.send(Bytes::from(self.text)).await?;
-        self.sink.as_mut().finish().await?;
+    pub(crate) async fn end(mut self) -> Result<u64> {
+        self.send().await?;
+        if let Sink::Copy(sink) = &mut self.sink {
+            sink.as_mut().finish().await?;
+        }
         Ok(self.rows)
     }
 }
 
 /// A fixed-point number as text.
-struct Fixed(i64, u32);
+pub(crate) struct Fixed(pub(crate) i64, pub(crate) u32);
 
 impl std::fmt::Display for Fixed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let unit = 10_i64.pow(self.1);
         let sign = if self.0 < 0 { "-" } else { "" };
-        write!(f, "{sign}{}.{:0digits$}", (self.0 / unit).abs(), (self.0 % unit).abs(), digits = self.1 as usize)
+        write!(
+            f,
+            "{sign}{}.{:0digits$}",
+            (self.0 / unit).abs(),
+            (self.0 % unit).abs(),
+            digits = self.1 as usize
+        )
     }
 }
 
@@ -151,7 +189,7 @@ fn time(at_us: i64) -> String {
 }
 
 /// Year, month and day of a number of days since 1970, in the Gregorian calendar.
-fn date(days: i64) -> (i64, i64, i64) {
+pub(crate) fn date(days: i64) -> (i64, i64, i64) {
     // Years begin in March, so that the leap day is the last.
     let since = days + 719_468;
     let (era, of_era) = (since.div_euclid(146_097), since.rem_euclid(146_097));
@@ -163,33 +201,40 @@ fn date(days: i64) -> (i64, i64, i64) {
     (era * 400 + year + i64::from(month <= 2), month, day)
 }
 
-/// Copies the population in; how many rows that were.
-pub(crate) async fn load(client: &Client, population: &Population) -> Result<u64> {
+/// Copies the population, in its dress if there is one; returns the number of rows.
+pub(crate) async fn load(target: Target<'_>, population: &Population, dress: Option<&Dress>) -> Result<u64> {
     let mut count = 0;
-    let mut rows = Rows::of(client, "item").await?;
-    for item in population.items() {
+    let mut rows = Rows::of(target, "item").await?;
+    for mut item in population.items() {
+        dress.iter().for_each(|dress| dress.item(&mut item));
         let (id, image, name) = (item.i_id, item.i_im_id, item.i_name);
         let price = Fixed(item.i_price_cents, 2);
         rows.add(format_args!("{id}\t{image}\t{}\t{price}\t{}", name.as_str(), item.i_data.as_str())).await?;
     }
     count += rows.end().await?;
     for w_id in 1..=population.scale.warehouses {
-        count += load_warehouse(client, population, w_id).await?;
+        count += load_warehouse(target, population, dress, w_id).await?;
     }
     Ok(count)
 }
 
-async fn load_warehouse(client: &Client, population: &Population, w_id: i32) -> Result<u64> {
+async fn load_warehouse(
+    target: Target<'_>,
+    population: &Population,
+    dress: Option<&Dress>,
+    w_id: i32,
+) -> Result<u64> {
     let mut count = 0;
-    let mut rows = Rows::of(client, "warehouse").await?;
+    let mut rows = Rows::of(target, "warehouse").await?;
     let warehouse = population.warehouse(w_id);
     let (tax, ytd) = (Fixed(warehouse.w_tax_e4, 4), Fixed(warehouse.w_ytd_cents, 2));
     let (name, place) = (warehouse.w_name, Place(&warehouse.w_address));
     rows.add(format_args!("{w_id}\t{}\t{place}\t{tax}\t{ytd}", name.as_str())).await?;
     count += rows.end().await?;
 
-    let mut rows = Rows::of(client, "stock").await?;
-    for stock in population.stock(w_id) {
+    let mut rows = Rows::of(target, "stock").await?;
+    for mut stock in population.stock(w_id) {
+        dress.iter().for_each(|dress| dress.stock(&mut stock));
         let dist: Vec<&str> = stock.s_dist.iter().map(|text| text.as_str()).collect();
         rows.add(format_args!(
             "{}\t{w_id}\t{}\t{}\t{}\t{}\t{}\t{}",
@@ -205,7 +250,7 @@ async fn load_warehouse(client: &Client, population: &Population, w_id: i32) -> 
     }
     count += rows.end().await?;
 
-    let mut rows = Rows::of(client, "district").await?;
+    let mut rows = Rows::of(target, "district").await?;
     for d_id in 1..=DISTRICTS {
         let district = population.district(w_id, d_id);
         let (tax, ytd) = (Fixed(district.d_tax_e4, 4), Fixed(district.d_ytd_cents, 2));
@@ -215,15 +260,33 @@ async fn load_warehouse(client: &Client, population: &Population, w_id: i32) -> 
     }
     count += rows.end().await?;
     for d_id in 1..=DISTRICTS {
-        count += load_customers(client, population, w_id, d_id).await?;
-        count += load_orders(client, population, w_id, d_id).await?;
+        let mut orders: Vec<Order> = population.orders(w_id, d_id).collect();
+        // By customer: the amount of its orders that is delivered, which its balance counts.
+        let mut delivered = vec![0; orders.len() + 1];
+        if let Some(dress) = dress {
+            for order in &mut orders {
+                delivered[usize::try_from(order.o_c_id)?] += dress.order(order);
+            }
+        }
+        count += load_customers(target, population, dress, &delivered, (w_id, d_id)).await?;
+        count += load_orders(target, &orders, w_id, d_id).await?;
     }
     Ok(count)
 }
 
-async fn load_customers(client: &Client, population: &Population, w_id: i32, d_id: i16) -> Result<u64> {
-    let mut rows = Rows::of(client, "customer").await?;
-    for customer in population.customers(w_id, d_id) {
+async fn load_customers(
+    target: Target<'_>,
+    population: &Population,
+    dress: Option<&Dress>,
+    delivered: &[i64],
+    (w_id, d_id): (i32, i16),
+) -> Result<u64> {
+    let mut rows = Rows::of(target, "customer").await?;
+    for mut customer in population.customers(w_id, d_id) {
+        if let Some(dress) = dress {
+            let delivered = delivered[usize::try_from(customer.c_id)?];
+            dress.customer(&mut customer, delivered);
+        }
         let texts = [customer.c_first.as_str(), customer.c_middle.as_str(), customer.c_last.as_str()];
         rows.add(format_args!(
             "{}\t{d_id}\t{w_id}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}",
@@ -244,34 +307,33 @@ async fn load_customers(client: &Client, population: &Population, w_id: i32, d_i
         .await?;
     }
     let customers = rows.end().await?;
-    let mut rows = Rows::of(client, "history").await?;
+    let mut rows = Rows::of(target, "history").await?;
     for history in population.history(w_id, d_id) {
         let (amount, at) = (Fixed(history.h_amount_cents, 2), time(history.h_date_us));
         let (id, data) = (history.h_c_id, history.h_data);
-        rows.add(format_args!("{id}\t{d_id}\t{w_id}\t{d_id}\t{w_id}\t{at}\t{amount}\t{}", data.as_str())).await?;
+        rows.add(format_args!("{id}\t{d_id}\t{w_id}\t{d_id}\t{w_id}\t{at}\t{amount}\t{}", data.as_str()))
+            .await?;
     }
     Ok(customers + rows.end().await?)
 }
 
-async fn load_orders(client: &Client, population: &Population, w_id: i32, d_id: i16) -> Result<u64> {
+async fn load_orders(target: Target<'_>, orders: &[Order], w_id: i32, d_id: i16) -> Result<u64> {
     const NULL: &str = "\\N";
-    let mut orders = Rows::of(client, "orders").await?;
-    for order in population.orders(w_id, d_id) {
+    let mut rows = Rows::of(target, "orders").await?;
+    for order in orders {
         let carrier = order.o_carrier_id.map_or(NULL.to_owned(), |carrier| carrier.to_string());
         let (at, lines) = (time(order.o_entry_d_us), order.o_ol_cnt);
         let (id, customer, local) = (order.o_id, order.o_c_id, i16::from(order.o_all_local));
-        orders
-            .add(format_args!("{id}\t{d_id}\t{w_id}\t{customer}\t{at}\t{carrier}\t{lines}\t{local}"))
-            .await?;
+        rows.add(format_args!("{id}\t{d_id}\t{w_id}\t{customer}\t{at}\t{carrier}\t{lines}\t{local}")).await?;
     }
-    let mut count = orders.end().await?;
-    let mut rows = Rows::of(client, "new_order").await?;
-    for order in population.orders(w_id, d_id).filter(|order| order.is_new()) {
+    let mut count = rows.end().await?;
+    let mut rows = Rows::of(target, "new_order").await?;
+    for order in orders.iter().filter(|order| order.is_new()) {
         rows.add(format_args!("{}\t{d_id}\t{w_id}", order.o_id)).await?;
     }
     count += rows.end().await?;
-    let mut rows = Rows::of(client, "order_line").await?;
-    for order in population.orders(w_id, d_id) {
+    let mut rows = Rows::of(target, "order_line").await?;
+    for order in orders {
         for line in order.lines() {
             let delivered = line.ol_delivery_d_us.map_or(NULL.to_owned(), time);
             let (number, item, supplier) = (line.ol_number, line.ol_i_id, line.ol_supply_w_id);

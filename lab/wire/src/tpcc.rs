@@ -12,10 +12,11 @@ use thermocline_workloads::tpcc::input::{Home, InputGenerator, Kind};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
+use crate::schema::Target;
 use crate::transactions::{self, End, Statements};
 use crate::{Result, Server, Servers, median, schema};
 
-const SEED: u64 = 1;
+pub(crate) const SEED: u64 = 1;
 
 #[derive(Args)]
 pub(crate) struct Load {
@@ -45,7 +46,7 @@ pub(crate) struct Run {
     json: bool,
 }
 
-fn population(warehouses: i32) -> Population {
+pub(crate) fn population(warehouses: i32) -> Population {
     // 2025-01-01: what has happened before the run.
     Population { scale: Scale::full(warehouses), seed: SEED, at_us: 1_735_689_600_000_000 }
 }
@@ -55,7 +56,7 @@ pub(crate) async fn load(load: &Load) -> Result<()> {
         let client = server.connect().await?;
         let began = Instant::now();
         schema::define(&client).await?;
-        let rows = schema::load(&client, &population(load.warehouses)).await?;
+        let rows = schema::load(Target::Server(&client), &population(load.warehouses), None).await?;
         // So that plans know how large tables are, where a server wants that to be said.
         client.batch_execute("analyze").await?;
         let seconds = began.elapsed().as_secs_f64();
@@ -65,7 +66,7 @@ pub(crate) async fn load(load: &Load) -> Result<()> {
     Ok(())
 }
 
-async fn report_broken(server: &Server, client: &Client) -> Result<()> {
+pub(crate) async fn report_broken(server: &Server, client: &Client) -> Result<()> {
     let broken = schema::check(client).await?;
     if broken.is_empty() {
         println!("{}: all 12 conditions hold", server.name);
@@ -106,7 +107,12 @@ pub(crate) async fn run(run: &Run) -> Result<()> {
     let base = median(figures[0].clone());
     for ((server, rates), latency) in run.servers.servers.iter().zip(&figures).zip(&mut latencies) {
         let rate = median(rates.clone());
-        println!("{:<16} median {rate:>8.0} tx/s, {:.2} of {}", server.name, rate / base, run.servers.servers[0].name);
+        println!(
+            "{:<16} median {rate:>8.0} tx/s, {:.2} of {}",
+            server.name,
+            rate / base,
+            run.servers.servers[0].name
+        );
         for (kind, micros) in latency.iter_mut() {
             micros.sort_unstable();
             let at = |share: f64| micros[((micros.len() - 1) as f64 * share) as usize];
@@ -131,13 +137,8 @@ async fn one_round(run: &Run, server: &Server, round: u64) -> Result<Round> {
     let mut terminals = Vec::new();
     let server = Rc::new(server.clone());
     for number in 0..run.connections {
-        let generator = InputGenerator::new(
-            Scale::full(run.warehouses),
-            SEED,
-            2 + round,
-            number,
-            Home::Uniform,
-        );
+        let generator =
+            InputGenerator::new(Scale::full(run.warehouses), SEED, 2 + round, number, Home::Uniform);
         let server = Rc::clone(&server);
         terminals.push(tokio::task::spawn_local(async move {
             terminal(&server, generator, end).await.map_err(|error| describe(&*error))
@@ -200,7 +201,6 @@ fn is_to_repeat(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// One transaction, as it was drawn.
-#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 enum Input {
     NewOrder(thermocline_workloads::tpcc::input::NewOrderInput),
     Payment(thermocline_workloads::tpcc::input::PaymentInput),

@@ -209,23 +209,15 @@ pub(crate) async fn new_order(tx: Transaction<'_>, s: &Statements, input: &NewOr
         let of_district = &s.stock[usize::from(d.unsigned_abs()) - 1];
         let stock = tx.query_one(of_district, &[&line.supply_w_id, &line.i_id]).await?;
         let (there, info): (i16, &str) = (stock.get(0), stock.get(2));
-        let left = if there >= line.quantity + 10 { there - line.quantity } else { there - line.quantity + 91 };
+        let left =
+            if there >= line.quantity + 10 { there - line.quantity } else { there - line.quantity + 91 };
         let remote = i32::from(line.supply_w_id != w);
         let quantity = i64::from(line.quantity);
         tx.execute(&s.update_stock, &[&line.supply_w_id, &line.i_id, &left, &quantity, &remote]).await?;
         let amount = price * Decimal::from(line.quantity);
         total += amount;
-        let names: [&(dyn tokio_postgres::types::ToSql + Sync); 9] = [
-            &order,
-            &d,
-            &w,
-            &number,
-            &line.i_id,
-            &line.supply_w_id,
-            &line.quantity,
-            &amount,
-            &info,
-        ];
+        let names: [&(dyn tokio_postgres::types::ToSql + Sync); 9] =
+            [&order, &d, &w, &number, &line.i_id, &line.supply_w_id, &line.quantity, &amount, &info];
         tx.execute(&s.insert_line, &names).await?;
     }
     std::hint::black_box(total * (Decimal::ONE - discount) * (Decimal::ONE + tax + district_tax));
@@ -240,7 +232,9 @@ async fn find(tx: &Transaction<'_>, s: &Statements, w: i32, d: i16, who: Custome
         CustomerSelector::LastName(name) => {
             let rows: Vec<Row> = tx.query(&s.customers_by_name, &[&w, &d, &name.as_str()]).await?;
             let middle = rows.get(rows.len().div_ceil(2).saturating_sub(1));
-            middle.map(|row| row.get(0)).ok_or_else(|| format!("no customer is called {}", name.as_str()).into())
+            middle
+                .map(|row| row.get(0))
+                .ok_or_else(|| format!("no customer is called {}", name.as_str()).into())
         }
     }
 }
@@ -266,7 +260,11 @@ pub(crate) async fn payment(tx: Transaction<'_>, s: &Statements, input: &Payment
 }
 
 /// Clause 2.6.
-pub(crate) async fn order_status(tx: Transaction<'_>, s: &Statements, input: &OrderStatusInput) -> Result<End> {
+pub(crate) async fn order_status(
+    tx: Transaction<'_>,
+    s: &Statements,
+    input: &OrderStatusInput,
+) -> Result<End> {
     let (w, d) = (input.w_id, input.d_id);
     let id = find(&tx, s, w, d, input.customer).await?;
     tx.query_one(&s.customer, &[&w, &d, &id]).await?;

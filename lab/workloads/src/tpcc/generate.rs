@@ -151,6 +151,12 @@ impl Order {
         &self.line_space[..self.o_ol_cnt as usize]
     }
 
+    /// The order's lines, to be changed.
+    #[must_use]
+    pub fn lines_mut(&mut self) -> &mut [OrderLine] {
+        &mut self.line_space[..self.o_ol_cnt as usize]
+    }
+
     /// Does NEW-ORDER hold the order, because it is not delivered yet?
     #[must_use]
     pub const fn is_new(&self) -> bool {

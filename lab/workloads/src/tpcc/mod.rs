@@ -3,6 +3,8 @@
 //! ```text
 //!  random, generate, input   what the specification draws: knows nothing of the engine; `lines`: rows that freeze
 //!          │
+//!      ch                    CH-benCHmark: three tables more, and rows that its queries tell apart
+//!          │
 //!  schema ─┴─ load           nine tables, their indexes, the initial population
 //!          │
 //!  transactions              the five business transactions over a `Transaction`
@@ -14,6 +16,7 @@
 //! mix and the population are the specification's; [`Home::Uniform`](input::Home::Uniform) (each transaction draws its
 //! warehouse) and zero think times are the usual deviations of engine benchmarks, and are said in every figure.
 
+pub mod ch;
 pub mod check;
 pub mod generate;
 pub mod input;
