@@ -155,6 +155,8 @@ pub enum Rule {
     BlocksAreNotMistaken,
     /// Frozen words say *moved* before their piece is replaced.
     FrozenMarksMoved,
+    /// A slot that a scan by column takes without a visit leads to a version that has begun for the snapshot.
+    PlainSlotsHaveBegun,
     /// Rows of a chunk that is being filled go over from pieces alone whose slots cannot be filled any more.
     SlotsAreFilledFirst,
     /// A row that is thawed keeps its begin.

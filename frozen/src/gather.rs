@@ -13,6 +13,7 @@ use std::sync::Arc;
 use thermocline_row::{Layout, Type, Uuid};
 
 use super::block::{Block, Segment};
+use super::bytes::{u16_at, u32_at, u64_at};
 use super::error::Error;
 use super::format::{Marked, Stored};
 use super::physical::{Field, fields, interval, turned32, turned64};
@@ -29,7 +30,7 @@ const MOST_CODES: usize = 4096;
 /// Bytes of a dictionary that batches have as such.
 const MOST_CODES_BYTES: usize = 16 << 20;
 /// Bytes of strings from which on a batch is full.
-const FULL_BYTES: usize = 64 << 20;
+const FULL_BYTES: usize = 256 << 10;
 /// With fewer rows of a group each value is read by itself, and the group is not unpacked.
 const FEW_ROWS: usize = 48;
 
@@ -128,6 +129,14 @@ impl Gather {
             column.push_row(row, self.rows);
         }
         self.rows += 1;
+    }
+
+    /// Appends encoded rows of the layout, a column at a time.
+    pub fn push_rows(&mut self, rows: &[&[u8]]) {
+        for column in &mut self.columns {
+            column.push_rows(rows, self.rows);
+        }
+        self.rows += rows.len();
     }
 
     /// The rows so far; the next begin anew.
@@ -258,6 +267,36 @@ impl Column {
         }
         let Values::Strings(strings) = &mut self.array.values else { unreachable!("a column of strings") };
         strings
+    }
+
+    fn push_rows(&mut self, rows: &[&[u8]], before: usize) {
+        let field = self.field;
+        if field.nullable() {
+            let nulls = rows.iter().filter(|row| field.place.is_null(row)).count();
+            if nulls > 0 || self.array.validity.is_some() {
+                let bits = self.validity(before);
+                rows.iter().for_each(|row| bits.push(!field.place.is_null(row)));
+            }
+        }
+        let at = field.place.offset as usize;
+        match &mut self.array.values {
+            Values::Int2(out) => out.extend(rows.iter().map(|row| u16_at(row, at) as i16)),
+            Values::Int4(out) => out.extend(rows.iter().map(|row| u32_at(row, at) as i32)),
+            Values::Int8(out) => out.extend(rows.iter().map(|row| u64_at(row, at) as i64)),
+            Values::Float4(out) => out.extend(rows.iter().map(|row| f32::from_bits(u32_at(row, at)))),
+            Values::Float8(out) => out.extend(rows.iter().map(|row| f64::from_bits(u64_at(row, at)))),
+            Values::Boolean(bits) => rows.iter().for_each(|row| bits.push(field.integer(row) != 0)),
+            Values::Decimal(out) => out.extend(rows.iter().map(|row| field.wide(row))),
+            Values::Interval(out) => out.extend(rows.iter().map(|row| interval(field.wide(row)))),
+            Values::Uuid(out) => {
+                out.extend(rows.iter().map(|row| Uuid(field.wide_bytes(field.wide(row)))));
+            }
+            Values::Strings(_) | Values::Codes(..) => {
+                let strings = self.as_strings();
+                // The place of a null is empty.
+                rows.iter().for_each(|row| strings.push((variable(&field, row), &[])));
+            }
+        }
     }
 
     fn push_row(&mut self, row: &[u8], before: usize) {

@@ -75,6 +75,12 @@ fn gathers(table: &Table, seed: u64) {
                 wanted.push(wanted_of(*at));
             }
             if random.chance(0.3) {
+                let from = random.below(encoded.len() as u64) as usize;
+                let few = &encoded[from..(from + random.below(9) as usize).min(encoded.len())];
+                gather.push_rows(&few.iter().map(|(_, row)| row.as_slice()).collect::<Vec<_>>());
+                wanted.extend(few.iter().map(|(at, _)| wanted_of(*at)));
+            }
+            if random.chance(0.3) {
                 batches.push(gather.finish());
             }
         }

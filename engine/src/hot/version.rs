@@ -45,6 +45,7 @@ use thermocline_base::ids::{ROW_ID_BITS, RowId, Timestamp};
 use thermocline_base::sync::{AtomicU64, Ordering, write_unshared};
 
 use crate::hot::memory::Memory;
+use crate::mutation::{self, Rule};
 
 /// Bytes in front of the row.
 pub(crate) const HEADER_BYTES: usize = 24;
@@ -360,6 +361,13 @@ impl Version {
     #[inline]
     pub(crate) fn begin(self) -> Begin {
         Begin::from_bits(self.header().begin.load(Ordering::Acquire))
+    }
+
+    /// True if it was committed at or before `at`, as its header says: a reader of `at` whose slot leads here sees this version.
+    #[inline]
+    pub(crate) fn has_begun_by(self, at: Timestamp) -> bool {
+        // An id of a transaction is greater than all timestamps.
+        self.header().begin.load(Ordering::Acquire) <= at.0 || mutation::off(Rule::PlainSlotsHaveBegun)
     }
 
     /// Publishes a write: from now on the version begins at `timestamp` for everybody.

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   chunk, 1,024 slots ──look──► frozen bits ──► which does the snapshot see? ──► predicates on what is stored ──► columns
-//!                         └────► other slots ──► visited one by one, as a scan by row does ──► predicates on the row ──┐
-//!   cold store ────────────────► records behind all chunks, as a scan by row shows them ───────────────────────────────┴─► columns
+//!                         ├────► plain slots ──► predicates on the rows in memory ───────────────────────────────────┐
+//!                         └────► other slots ──► visited one by one, as a scan by row does ──► predicates on the row ┤
+//!   cold store ────────────────► records behind all chunks, as a scan by row shows them ─────────────────────────────┴─► columns
 //! ```
 //!
 //! Rules:
@@ -11,6 +12,12 @@
 //!   before the next look, by a list that survives waits.
 //! - *Frozen rows have one version.* It is seen if it begins at or before the snapshot, which is so for all rows of a block that has
 //!   forgotten its begins.
+//! - *A plain slot* leads to a version that was committed at or before the snapshot: that version is what the snapshot sees, so the
+//!   slot is decided without a visit. Its bytes stay while the look's pin lasts, and are gathered under it. A transaction that validates
+//!   its reads, watches for what is not durable, or has followed rows visits all of them.
+//! - *The rows of a look are bounded* ([`LOOK_BYTES`]): behind that many bytes the slots that are left are visited one by one, and a
+//!   batch that is full is shown between two of them.
+//! - *A scan heats nothing*: rows that stand in memory are not sampled.
 //! - *What is read is remembered* as a scan by row of the whole table remembers it: each row that was asked, whether or not the
 //!   predicates hold of it, and the table.
 //! - *Aggregates* take the same rows, and there are no batches.
@@ -29,8 +36,8 @@ use crate::cold::cursor::ColdCursor;
 use crate::error::{Error, Result};
 use crate::hot::block::Block;
 use crate::hot::budget::{Budget, Charge, MemoryKind, OutOfMemoryCause};
-use crate::hot::chunk::Chunk;
 use crate::hot::chunk::columns::LOOK_SLOTS;
+use crate::hot::chunk::{Chunk, Found};
 use crate::index::tree::Direction;
 use crate::ops::scan::Entry;
 use crate::ops::{Step, Wait, step};
@@ -41,8 +48,12 @@ use crate::session::Session;
 const GROUPS_A_PIN: u32 = 8;
 /// A chunk's last rows make a batch of their own from this part of one on; fewer wait for those of the next chunk.
 const CHUNK_PART: usize = 64;
-/// Rows whose slots are fetched ahead.
+/// Rows whose slots are fetched ahead, of those that are visited.
 const FETCHED_AHEAD: usize = 12;
+/// Slots of a look whose versions are fetched ahead.
+const SLOTS_AHEAD: usize = 24;
+/// Bytes of rows that a look gathers.
+const LOOK_BYTES: usize = 256 << 10;
 /// Bytes of a scan's batches that do not count.
 const UNCOUNTED_BYTES: u64 = 4 << 20;
 
@@ -171,6 +182,16 @@ impl ColumnScanState {
         }
     }
 
+    /// Takes rows that the snapshot sees, and of which the predicates hold.
+    fn take_rows(&mut self, rows: &[&[u8]]) {
+        let rows = &rows[..rows.len().min(usize::try_from(self.left).unwrap_or(usize::MAX))];
+        self.left -= rows.len() as u64;
+        match &mut self.aggregator {
+            Some((aggregator, _)) => rows.iter().for_each(|row| aggregator.push_row(row)),
+            None => self.others.push_rows(rows),
+        }
+    }
+
     /// Takes rows of a group of which the predicates hold.
     fn take_group(&mut self, block: &thermocline_frozen::Block<'_>, group: usize, mut selected: Bits) {
         let mut count = count(&selected);
@@ -264,7 +285,7 @@ fn first_of(bits: &mut Bits, mut count: usize) -> Bits {
 }
 
 /// The places of the bits.
-fn places(bits: &Bits) -> impl DoubleEndedIterator<Item = u32> + use<'_> {
+fn places(bits: &Bits) -> impl DoubleEndedIterator<Item = u32> + Clone + use<'_> {
     (0..LOOK_SLOTS).filter(|place| bits[*place as usize / 64] >> (place % 64) & 1 != 0)
 }
 
@@ -382,21 +403,61 @@ impl Session {
         state: &mut ColumnScanState,
         guard: &Guard<'_>,
     ) -> Result<()> {
-        let number = chunk.number();
         let Some(look) = chunk.look_at_group(first, guard) else {
             let end = (first + LOOK_SLOTS).min(chunk.used());
-            state.rows.extend((first..end).rev().map(|slot| row_at(number, slot)));
+            self.read_slots(form_ref, chunk, first..end, state, guard);
             return Ok(());
         };
         let mut others = look.others;
         // What a transaction has changed where it had moved to is told row by row.
         let block = chunk.block(look.block, guard).filter(|_| self.followed.is_empty());
         match block {
-            Some(block) => self.read_group(form_ref, (block, number, first), look.frozen, state, guard)?,
+            Some(block) => {
+                self.read_group(form_ref, (block, chunk.number(), first), look.frozen, state, guard)?
+            }
             None => others.iter_mut().zip(look.frozen).for_each(|(word, frozen)| *word |= frozen),
         }
-        state.rows.extend(places(&others).rev().map(|place| row_at(number, first + place)));
+        self.read_slots(form_ref, chunk, places(&others).map(|place| first + place), state, guard);
         Ok(())
+    }
+
+    /// Takes the rows of plain slots. The others are to be visited.
+    fn read_slots(
+        &mut self,
+        form_ref: FormRef,
+        chunk: &Chunk,
+        slots: impl DoubleEndedIterator<Item = u32> + Clone,
+        state: &mut ColumnScanState,
+        guard: &Guard<'_>,
+    ) {
+        let number = chunk.number();
+        if !self.followed.is_empty() || self.validates_reads() || self.watches {
+            state.rows.extend(slots.rev().map(|slot| row_at(number, slot)));
+            return;
+        }
+        let (form, snapshot) = (form_ref.get(), self.snapshot);
+        let mut rows: Vec<&[u8]> = Vec::with_capacity(LOOK_SLOTS as usize);
+        let (mut bytes, visited) = (0, state.rows.len());
+        let mut ahead = slots.clone().skip(SLOTS_AHEAD);
+        for slot in slots {
+            let slot = u16::try_from(slot).expect("slot numbers have 16 bits");
+            if let Some(next) = ahead.next() {
+                chunk.approach(u16::try_from(next).expect("slot numbers have 16 bits"), guard);
+            }
+            match chunk.look(slot, guard) {
+                Found::Empty => {}
+                Found::Newest(version) if bytes < LOOK_BYTES && version.has_begun_by(snapshot) => {
+                    if !version.is_tombstone() && state.filter.holds(form.row(version)) {
+                        rows.push(form.row(version));
+                        bytes += version.len();
+                    }
+                }
+                _ => state.rows.push(RowId::new(number, slot)),
+            }
+        }
+        // The next one to be visited stands last.
+        state.rows[visited..].reverse();
+        state.take_rows(&rows);
     }
 
     /// Reads rows of a group of a block.

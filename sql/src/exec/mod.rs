@@ -9,6 +9,7 @@
 //! | file | does |
 //! |---|---|
 //! | `source` | the one trait by which rows come from and go to the engine, and values change their form |
+//! | `batch` | groups over a table that is read by batches of columns |
 //! | `operators` | the operators that only pass rows on, sort or group them |
 //! | `join` | joins |
 //! | `inner` | scans that run once for each row of another plan |
@@ -23,6 +24,7 @@
 //! | `lock` | SELECT … FOR UPDATE and its like |
 //! | `statement` | one run of a statement: its rows, its changes, its foreign keys |
 
+mod batch;
 mod change;
 mod foreign;
 mod inner;

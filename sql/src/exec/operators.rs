@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
+use super::batch::Pipeline;
 use super::inner::{Inner, KeptScan, is_outer};
 use super::sort::{First, order, sorted, sorted_places};
 use super::source::Seen;
@@ -374,6 +375,11 @@ impl<S: Source> Executor<'_, S> {
         outer: &[Datum],
         sink: Sink<'_>,
     ) -> Result<()> {
+        if outer.is_empty()
+            && let Some(pipeline) = Pipeline::of_groups(input, keys, calls)
+        {
+            return Box::pin(self.group_batches(&pipeline, keys, calls, sink)).await;
+        }
         let context = self.context;
         let start = || calls.iter().map(Running::start).collect::<Vec<_>>();
         let mut kept = context.memory.kept();
@@ -492,11 +498,16 @@ impl<S: Source> Executor<'_, S> {
             let skip = usize::try_from(skip).expect("it is less than the sum");
             let context = self.context;
             let mut first = First::new(context, keys, count);
-            self.run(input, outer, &mut |row| {
-                first.take(row, outer, context)?;
-                MORE
-            })
-            .await?;
+            match Pipeline::of_first(input, keys).filter(|_| outer.is_empty()) {
+                Some(pipeline) => Box::pin(self.first_of_batches(&pipeline, keys, &mut first)).await?,
+                None => {
+                    let mut take = |row: &mut Row| {
+                        first.take(row, outer, context)?;
+                        MORE
+                    };
+                    self.run(input, outer, &mut take).await?;
+                }
+            }
             let mut all = first.finish();
             all.rows.iter_mut().for_each(|row| row.truncate(width));
             return emit(context, all.rows.into_iter().skip(skip), sink).await;

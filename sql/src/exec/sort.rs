@@ -181,6 +181,11 @@ impl<'k, 'e> First<'k, 'e> {
         Ok(())
     }
 
+    /// The keys of the last of them, once there are as many as are wanted: what comes behind is passed over.
+    pub(super) fn last_key(&self) -> Option<&[Datum]> {
+        if self.heap.len() == self.count { self.heap.peek().map(|last| &*last.key) } else { None }
+    }
+
     /// The rows in their order.
     pub(super) fn finish(self) -> KeptRows<'e> {
         let rows = self.heap.into_sorted_vec().into_iter().map(|entry| entry.row).collect();

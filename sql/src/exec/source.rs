@@ -32,6 +32,16 @@ pub(crate) trait Source {
         see: &mut dyn FnMut(&mut Row) -> Seen,
     ) -> impl Future<Output = Result<()>>;
 
+    /// Hands the rows of a table of which these conditions hold to `see`, in no particular order, as batches of these columns, until it
+    /// has enough.
+    fn batches(
+        &mut self,
+        table: &Arc<Table>,
+        columns: &[usize],
+        conditions: Vec<(usize, engine::columns::Condition)>,
+        see: &mut dyn FnMut(&engine::columns::Batch) -> Seen,
+    ) -> impl Future<Output = Result<()>>;
+
     /// Inserts a row. `numbered`: the number of its numbered column is still to be drawn; it is put into the row.
     fn insert(
         &mut self,
@@ -244,7 +254,7 @@ fn decode(layout: &Layout, bytes: &[u8], columns: &[usize], width: usize, row: &
 }
 
 /// Does a column stand in another form than its values have here?
-fn is_formed(column: &Column) -> bool {
+pub(super) fn is_formed(column: &Column) -> bool {
     column.ty == Type::Jsonb || is_in_bytes(column)
 }
 
@@ -256,16 +266,19 @@ fn is_in_bytes(column: &Column) -> bool {
 /// Makes values of the columns that stand in another form.
 fn with_forms(table: &Table, columns: &[usize], row: &mut Row) {
     for place in columns {
-        let column = &table.columns[*place];
-        if column.ty == Type::Jsonb {
-            let text = std::mem::replace(&mut row[*place], Datum::Null);
-            row[*place] = text.in_form_of(column.ty);
-        } else if is_in_bytes(column)
-            && let Datum::Bytes(bytes) = &row[*place]
-        {
-            row[*place] = Datum::read_binary(bytes, column.ty)
-                .expect("a column holds the bytes that were written into it");
+        let stored = std::mem::replace(&mut row[*place], Datum::Null);
+        row[*place] = with_form(&table.columns[*place], stored);
+    }
+}
+
+/// The value that a column's stored one stands for.
+pub(super) fn with_form(column: &Column, stored: Datum) -> Datum {
+    match &stored {
+        _ if column.ty == Type::Jsonb => stored.in_form_of(column.ty),
+        Datum::Bytes(bytes) if is_in_bytes(column) => {
+            Datum::read_binary(bytes, column.ty).expect("a column holds the bytes that were written into it")
         }
+        _ => stored,
     }
 }
 
@@ -408,6 +421,40 @@ impl Source for EngineSource<'_> {
         };
         let direction = if range.backward { engine::Direction::Backward } else { engine::Direction::Forward };
         Box::pin(statement.scan_pausing(&index, key_range, direction, through, pause)).await?;
+        failed.into_inner().map_or(Ok(()), Err)
+    }
+
+    async fn batches(
+        &mut self,
+        table: &Arc<Table>,
+        columns: &[usize],
+        conditions: Vec<(usize, engine::columns::Condition)>,
+        see: &mut dyn FnMut(&engine::columns::Batch) -> Seen,
+    ) -> Result<()> {
+        let (found, _) = self.table(table).await?;
+        let Self { statement, context, .. } = self;
+        let given = context.as_ref().map(|(context, _)| *context);
+        let failed = RefCell::new(None);
+        let pause = async || {
+            if let Some(context) = given
+                && let Err(error) = context.pause().await
+            {
+                failed.replace(Some(error));
+            }
+        };
+        let show = |batch: &engine::columns::Batch| {
+            if failed.borrow().is_some() {
+                return ControlFlow::Break(engine::Stop::Enough);
+            }
+            match see(batch) {
+                Seen::Enough => ControlFlow::Break(engine::Stop::Enough),
+                _ if given.is_some_and(|context| context.is_due_after(batch.rows())) => {
+                    ControlFlow::Break(engine::Stop::Pause)
+                }
+                _ => ControlFlow::Continue(()),
+            }
+        };
+        Box::pin(statement.scan_batches(&found, columns, conditions, show, pause)).await?;
         failed.into_inner().map_or(Ok(()), Err)
     }
 

@@ -10,6 +10,7 @@
 //! A statement's expressions share a [`Context`]: its parameters and times, the memory that it keeps ([`memory`]), and its turns
 //! between those of other statements ([`pace`]).
 
+pub(crate) mod kernel;
 pub(crate) mod memory;
 pub(crate) mod meter;
 pub(crate) mod pace;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 
 use thermocline_base::clock::{Clock, SystemClock};
 
+use self::kernel::Kernel;
 use crate::error::{Error, Result};
 use crate::shared::interrupt::{Cause, Interrupt};
 use crate::types::{Datum, Local, Record, Shape, Type, text};
@@ -115,12 +117,14 @@ pub(crate) enum Call {
     All(fn(&[Datum], &Env<'_>) -> Made),
     /// A comparison of two values of one form.
     Compare(Comparison),
+    /// A function that has a form over columns, too.
+    Kernel(Kernel),
 }
 
 impl Call {
     /// Does it answer the same wherever it is called with the same arguments, so that a constant may stand for it?
     pub(crate) fn is_constant(self) -> bool {
-        matches!(self, Call::One(_) | Call::Two(_) | Call::Compare(_))
+        matches!(self, Call::One(_) | Call::Two(_) | Call::Compare(_) | Call::Kernel(_))
     }
 }
 
@@ -507,9 +511,17 @@ fn apply(call: Call, args: &[Expr], env: &Env<'_>) -> Made {
                 fitting(function(&left, &right)?, env)
             }
         }
+        (Call::Kernel(kernel), [left, right]) => {
+            let (left, right) = (left.lend(env)?, right.lend(env)?);
+            if left.is_null() || right.is_null() { Ok(Datum::Null) } else { kernel.two(&left, &right) }
+        }
         (Call::One(function), [arg]) => {
             let arg = arg.lend(env)?;
             if arg.is_null() { Ok(Datum::Null) } else { function(&arg) }
+        }
+        (Call::Kernel(kernel), [arg]) => {
+            let arg = arg.lend(env)?;
+            if arg.is_null() { Ok(Datum::Null) } else { kernel.one(&arg) }
         }
         (Call::TwoIn(function), [left, right]) => {
             let (left, right) = (left.lend(env)?, right.lend(env)?);

@@ -58,10 +58,10 @@ impl Pace {
         }
     }
 
-    /// Is the turn over?
+    /// True if the turn is over, so many rows after the last question.
     #[inline]
-    fn is_over(&self) -> bool {
-        let left = self.left.get() - 1;
+    fn is_over(&self, rows: u32) -> bool {
+        let left = self.left.get().saturating_sub(rows);
         if left > 0 {
             self.left.set(left);
             return false;
@@ -93,7 +93,13 @@ impl Context {
     /// Is it time to pause?
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
-        self.memory.is_short() || self.pace.is_over()
+        self.is_due_after(1)
+    }
+
+    /// The same, so many rows after the last question.
+    #[inline]
+    pub(crate) fn is_due_after(&self, rows: usize) -> bool {
+        self.memory.is_short() || self.pace.is_over(u32::try_from(rows).unwrap_or(u32::MAX))
     }
 
     /// The statement sleeps for so long when it pauses next, which it does with its next row.

@@ -2,6 +2,7 @@
 
 use super::json;
 use crate::error::Error;
+use crate::expr::kernel::Kernel;
 use crate::expr::{Call, Env, Made};
 use crate::types::{Category, Datum, Numeric, Type, datetime, text, without_blanks};
 
@@ -52,9 +53,9 @@ pub(super) const CASTS: &[Row] = &[
     (Int4, Float8, I, Some(Call::One(int_to_float))),
     (Int8, Float4, I, Some(Call::One(int_to_float4))),
     (Int8, Float8, I, Some(Call::One(int_to_float))),
-    (Int2, Num, I, Some(Call::One(int_to_numeric))),
-    (Int4, Num, I, Some(Call::One(int_to_numeric))),
-    (Int8, Num, I, Some(Call::One(int_to_numeric))),
+    (Int2, Num, I, Some(Call::Kernel(Kernel::IntToNumeric))),
+    (Int4, Num, I, Some(Call::Kernel(Kernel::IntToNumeric))),
+    (Int8, Num, I, Some(Call::Kernel(Kernel::IntToNumeric))),
     (Int4, Int2, A, Some(Call::One(to_int2))),
     (Int8, Int2, A, Some(Call::One(to_int2))),
     (Int8, Int4, A, Some(Call::One(to_int4))),
@@ -266,10 +267,6 @@ fn int_to_float(value: &Datum) -> Made {
 
 fn int_to_float4(value: &Datum) -> Made {
     Ok(Datum::Float(f64::from(int(value) as f32)))
-}
-
-fn int_to_numeric(value: &Datum) -> Made {
-    Ok(Datum::Numeric(Numeric::Small(int(value), 0)))
 }
 
 fn narrow(value: i64, ty: Type) -> Made {

@@ -3,6 +3,7 @@
 use super::casts::{float, int, numeric};
 use crate::error::{Error, Result};
 use crate::expr::Made;
+use crate::expr::kernel::out_of_range;
 use crate::types::numeric::division_by_zero;
 use crate::types::{Datum, Numeric};
 
@@ -57,16 +58,6 @@ pub(super) fn size_pretty_numeric(a: &Datum) -> Made {
     unreachable!("the last unit takes all sizes")
 }
 
-#[cold]
-fn out(width: u8) -> Error {
-    let ty = match width {
-        2 => "smallint",
-        4 => "integer",
-        _ => "bigint",
-    };
-    Error::new("22003", format!("{ty} out of range"))
-}
-
 /// An integer of `WIDTH` bytes, or the error of one that does not fit.
 #[inline]
 fn fit<const WIDTH: u8>(value: Option<i64>) -> Made {
@@ -77,22 +68,10 @@ fn fit<const WIDTH: u8>(value: Option<i64>) -> Made {
                 4 => i32::try_from(value).is_ok(),
                 _ => true,
             };
-            if fits { Ok(Datum::Int(value)) } else { Err(out(WIDTH)) }
+            if fits { Ok(Datum::Int(value)) } else { Err(out_of_range(WIDTH)) }
         }
-        None => Err(out(WIDTH)),
+        None => Err(out_of_range(WIDTH)),
     }
-}
-
-pub(super) fn add<const WIDTH: u8>(a: &Datum, b: &Datum) -> Made {
-    fit::<WIDTH>(int(a).checked_add(int(b)))
-}
-
-pub(super) fn sub<const WIDTH: u8>(a: &Datum, b: &Datum) -> Made {
-    fit::<WIDTH>(int(a).checked_sub(int(b)))
-}
-
-pub(super) fn mul<const WIDTH: u8>(a: &Datum, b: &Datum) -> Made {
-    fit::<WIDTH>(int(a).checked_mul(int(b)))
 }
 
 pub(super) fn div<const WIDTH: u8>(a: &Datum, b: &Datum) -> Made {

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use super::casts::{float, int, numeric};
 use super::index::ByName;
 use super::{dates, maths, patterns, strings};
+use crate::expr::kernel::{Arithmetic, Kernel};
 use crate::expr::{Call, Comparison};
 use crate::types::{Datum, Type};
 use Type::{
@@ -84,9 +85,9 @@ const COMPARE: &[Operator] = comparisons![
 macro_rules! integers {
     ($(($left:ident, $right:ident, $out:ident, $width:literal)),* $(,)?) => {
         &[$(
-            row("+", &[$left, $right], $out, Call::Two(maths::add::<$width>)),
-            row("-", &[$left, $right], $out, Call::Two(maths::sub::<$width>)),
-            row("*", &[$left, $right], $out, Call::Two(maths::mul::<$width>)),
+            row("+", &[$left, $right], $out, Call::Kernel(Kernel::Int(Arithmetic::Add, $width))),
+            row("-", &[$left, $right], $out, Call::Kernel(Kernel::Int(Arithmetic::Subtract, $width))),
+            row("*", &[$left, $right], $out, Call::Kernel(Kernel::Int(Arithmetic::Multiply, $width))),
             row("/", &[$left, $right], $out, Call::Two(maths::div::<$width>)),
         )*]
     };
@@ -177,9 +178,9 @@ const NUMBERS: &[Operator] = &[
     ),
     row("|/", &[Float8], Float8, Call::One(maths::sqrt)),
     row("||/", &[Float8], Float8, Call::One(|a| Ok(Datum::Float(float(a).cbrt())))),
-    row("+", &[Numeric, Numeric], Numeric, Call::Two(|a, b| numeric(a).add(numeric(b)).map(Datum::Numeric))),
-    row("-", &[Numeric, Numeric], Numeric, Call::Two(|a, b| numeric(a).sub(numeric(b)).map(Datum::Numeric))),
-    row("*", &[Numeric, Numeric], Numeric, Call::Two(|a, b| numeric(a).mul(numeric(b)).map(Datum::Numeric))),
+    row("+", &[Numeric, Numeric], Numeric, Call::Kernel(Kernel::Numeric(Arithmetic::Add))),
+    row("-", &[Numeric, Numeric], Numeric, Call::Kernel(Kernel::Numeric(Arithmetic::Subtract))),
+    row("*", &[Numeric, Numeric], Numeric, Call::Kernel(Kernel::Numeric(Arithmetic::Multiply))),
     row("/", &[Numeric, Numeric], Numeric, Call::Two(|a, b| numeric(a).div(numeric(b)).map(Datum::Numeric))),
     row("%", &[Numeric, Numeric], Numeric, Call::Two(|a, b| numeric(a).rem(numeric(b)).map(Datum::Numeric))),
 ];

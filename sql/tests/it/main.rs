@@ -1,6 +1,7 @@
 //! Statements against PostgreSQL's recorded answers, and sessions as programs use them.
 
 mod advisory;
+mod batches;
 mod bounds;
 mod constraints;
 mod copy;

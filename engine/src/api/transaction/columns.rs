@@ -1,9 +1,11 @@
 //! Scans by column as users see them: a query is put together, opened, and read a batch at a time.
 
-use thermocline_base::multiplex::{give_way, has_company};
-use thermocline_frozen::{Aggregator, BATCH_ROWS, Condition, GroupRow, Measure, Predicate};
+use std::ops::ControlFlow;
 
-use super::Transaction;
+use thermocline_base::multiplex::{give_way, has_company};
+use thermocline_frozen::{Aggregator, BATCH_ROWS, Batch, Condition, GroupRow, Measure, Predicate};
+
+use super::{Statement, Stop, Transaction};
 use crate::api::Table;
 use crate::counters::WaitKind;
 use crate::error::{Error, Result};
@@ -216,6 +218,62 @@ fn open(tx: &mut Transaction, table: &Table, layout: &Layout, query: ColumnQuery
         session.open_cursor_view(table.entry.id)
     })?;
     Ok(ColumnScan { state: Box::new(state), table: table.clone(), view })
+}
+
+/// Rows of a batch that a statement's scan shows, about.
+const STATEMENT_BATCH_ROWS: usize = 1024;
+
+impl Statement<'_> {
+    /// Reads the rows of a table of which all conditions hold, in no particular order, as batches of these columns of some thousand
+    /// rows: under the statement's snapshot, as [`Statement::scan_table_pausing`] reads rows, and with its pauses. A column, here and
+    /// in a condition, is its place in the table. A batch with much text has fewer rows. The scan holds nothing between two batches but
+    /// its snapshot.
+    ///
+    /// # Errors
+    /// As [`Transaction::read`]; a column that the table does not have, or a condition that does not fit its column (42804).
+    pub async fn scan_batches(
+        &mut self,
+        table: &Table,
+        columns: &[usize],
+        conditions: Vec<(usize, Condition)>,
+        mut see: impl FnMut(&Batch) -> ControlFlow<Stop>,
+        mut pause: impl AsyncFnMut(),
+    ) -> Result<()> {
+        let tx = &mut *self.transaction;
+        tx.touch(table).await?;
+        let predicate = |(column, condition)| Predicate { column, condition };
+        let query = ColumnQuery {
+            columns: columns.to_vec(),
+            predicates: conditions.into_iter().map(predicate).collect(),
+            limit: None,
+            batch_rows: STATEMENT_BATCH_ROWS,
+            aggregator: None,
+        };
+        let mut state = ColumnScanState::new(&table.layout(), query, &table.db.budget)
+            .map_err(|source| table.with_form(|form| Session::columns_error(form, source)))?;
+        let _busy = tx.driver.enter()?;
+        loop {
+            match tx.driver.session().try_scan_columns(&table.entry, &mut state) {
+                Ok(Step::Done(None)) => return Ok(()),
+                Ok(Step::Done(Some(batch))) => {
+                    let flow = see(&batch);
+                    drop(batch);
+                    match flow {
+                        ControlFlow::Continue(()) => {}
+                        ControlFlow::Break(Stop::Pause) => pause().await,
+                        ControlFlow::Break(Stop::Enough) => return Ok(()),
+                    }
+                }
+                Ok(Step::Wait(Wait::ColdScan)) => {
+                    let db = tx.driver.session().db();
+                    let read = db.counted(WaitKind::ColdScans, advance(state.cold())).await;
+                    tx.read_cold(&table.entry, read)?;
+                }
+                Ok(Step::Wait(wait)) => tx.driver.wait(wait).await?,
+                Err(error) => return Err(tx.driver.failed(error)),
+            }
+        }
+    }
 }
 
 fn predicates(

@@ -78,7 +78,7 @@ pub enum LockWait {
 /// ```
 #[derive(Debug)]
 pub struct Statement<'t> {
-    transaction: &'t mut Transaction,
+    pub(super) transaction: &'t mut Transaction,
     /// The rows of the last change: not the session's, which an idle limit may take away, and not the transaction's, which
     /// is two words long and goes from hand to hand in registers.
     rows: BothRows,

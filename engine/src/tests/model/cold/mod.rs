@@ -6,11 +6,13 @@
 //! | `readers` | snapshots of all ages, slow reads of the store, cleaning |
 //! | `writers` | updates, deletions, row locks, savepoints |
 //! | `leaving` | chunks that leave memory whole |
+//! | `columns` | scans by column |
 //! | `claims` | unique keys, in memory and in the store |
 //! | `restart` | crashes of the machine |
 //! | `validation` | levels that validate what they have read and scanned |
 
 mod claims;
+mod columns;
 mod leaving;
 mod readers;
 mod restart;
