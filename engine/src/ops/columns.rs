@@ -413,7 +413,7 @@ impl Session {
         let block = chunk.block(look.block, guard).filter(|_| self.followed.is_empty());
         match block {
             Some(block) => {
-                self.read_group(form_ref, (block, chunk.number(), first), look.frozen, state, guard)?
+                self.read_group(form_ref, (block, chunk.number(), first), look.frozen, state, guard)?;
             }
             None => others.iter_mut().zip(look.frozen).for_each(|(word, frozen)| *word |= frozen),
         }

@@ -165,7 +165,7 @@ impl Accumulator {
                         }
                         self.aggregate.take(&mut states[groups[row] as usize], &args)
                     };
-                    take().map_err(|error| Failure { row, error })?;
+                    take().map_err(|error| Failure { row, error: Box::new(error) })?;
                 }
             }
         }

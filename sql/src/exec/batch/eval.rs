@@ -18,7 +18,7 @@ use crate::types::{Datum, Numeric};
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) row: usize,
-    pub(super) error: Error,
+    pub(super) error: Box<Error>,
 }
 
 type Found<'b> = Result<Rc<Vector<'b>>, Failure>;
@@ -321,7 +321,7 @@ impl Evaluator<'_> {
         let env = Env { row: &[], outer: self.outer, context: self.context };
         match expr.eval(&env) {
             Ok(value) => Ok(Rc::new(Vector::one(value))),
-            Err(error) => Err(Failure { row: 0, error }),
+            Err(error) => Err(Failure { row: 0, error: Box::new(error) }),
         }
     }
 
@@ -340,7 +340,7 @@ impl Evaluator<'_> {
             }
             let env = Env { row: &row, outer: self.outer, context: self.context };
             let value = self.context.check().and_then(|()| expr.eval(&env));
-            made.push(value.map_err(|error| Failure { row: at, error })?);
+            made.push(value.map_err(|error| Failure { row: at, error: Box::new(error) })?);
         }
         Ok(Rc::new(Vector { values: Values::Datums(made), nulls: None }))
     }

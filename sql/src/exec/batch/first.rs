@@ -51,7 +51,7 @@ fn take(
             first.take(&mut row, evaluator.outer, evaluator.context)?;
         }
     }
-    failure.map_or(Ok(()), |failure| Err(failure.error))
+    failure.map_or(Ok(()), |failure| Err(*failure.error))
 }
 
 impl<S: Source> Executor<'_, S> {

@@ -40,7 +40,6 @@ struct Grouping<'g, 'e> {
 
 impl Grouping<'_, '_> {
     /// The values of the keys and arguments of a lot. A row that its call's filter leaves out has no arguments.
-    #[expect(clippy::type_complexity, reason = "keys, and arguments a call")]
     fn evaluated<'b>(&self, lot: &Lot<'b>) -> Result<(Vec<Rc<Vector<'b>>>, Vec<Arguments<'b>>), Failure> {
         let all = |exprs: &[Expr], lot: &Lot<'b>| self.evaluator.all(exprs.iter(), lot);
         let arguments = |call: &AggregateCall| {
@@ -87,7 +86,7 @@ impl Grouping<'_, '_> {
                 }
             }
         }
-        failure.map_or(Ok(()), |failure| Err(failure.error))
+        failure.map_or(Ok(()), |failure| Err(*failure.error))
     }
 }
 

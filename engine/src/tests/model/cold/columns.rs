@@ -137,7 +137,7 @@ fn a_slot_that_is_taken_for_a_plain_one_is_caught() {
 /// A lane whose transaction is cancelled or has ended shows nothing more.
 #[test]
 fn a_lane_ends_with_its_transaction() {
-    model::run(50, || {
+    model::run(1, || {
         let world = frozen();
         let mut tx = world.begin(Isolation::Snapshot);
         let query = tx.tx.scan_columns(&tx.world.table).columns(["id", "value"]).batch_rows(3);
