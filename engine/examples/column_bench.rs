@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     Value::Int2((line % 10) as i16),
                     delivered,
                     Value::Int2(5),
-                    Value::Decimal(Decimal::new(i128::from(line % 999_999), 2)?),
+                    Value::Decimal(Decimal::new(i128::from(line % 999_999), 2).expect("four digits")),
                     Value::Text(format!("information {line:012}")),
                 ];
                 tx.insert_values(&lines, &values).await?;
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         db.run(TransactionOptions::new(), async |tx| {
             for _ in 0..TRANSACTION {
                 let key = KeyBuf::new().i64(random.below(rows as u64) as i64);
-                tx.update(&lines.primary(), &key, |row| row.set_i16(3, 5)).await?;
+                tx.update(&lines.primary(), &key, |row| Ok(row.set_i16(3, 5)?)).await?;
             }
             Ok(())
         })?;
