@@ -19,4 +19,5 @@ mod schemas;
 mod sequences;
 mod sessions;
 mod sqllogictest;
+mod streams;
 mod tiering;
