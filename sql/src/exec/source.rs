@@ -458,6 +458,9 @@ impl Source for EngineSource<'_> {
         let (found, _) = self.table(table).await?;
         let Self { statement, context, .. } = self;
         let given = context.as_ref().map(|(context, _)| *context);
+        if let Some(outlet) = given.and_then(|context| context.outlet.as_ref()) {
+            outlet.note_read();
+        }
         let failed = RefCell::new(None);
         let pause = async || {
             if let Some(context) = given

@@ -251,7 +251,7 @@ impl Statement<'_> {
         };
         let mut state = ColumnScanState::new(&table.layout(), query, &table.db.budget)
             .map_err(|source| table.with_form(|form| Session::columns_error(form, source)))?;
-        let _busy = tx.driver.enter()?;
+        let mut busy = tx.driver.enter()?;
         loop {
             match tx.driver.session().try_scan_columns(&table.entry, &mut state) {
                 Ok(Step::Done(None)) => return Ok(()),
@@ -260,7 +260,12 @@ impl Statement<'_> {
                     drop(batch);
                     match flow {
                         ControlFlow::Continue(()) => {}
-                        ControlFlow::Break(Stop::Pause) => pause().await,
+                        ControlFlow::Break(Stop::Pause) => {
+                            // A pause may be long: its snapshot can be cancelled meanwhile, as that of a transaction that rests.
+                            drop(busy);
+                            pause().await;
+                            busy = tx.driver.enter()?;
+                        }
                         ControlFlow::Break(Stop::Enough) => return Ok(()),
                     }
                 }
