@@ -71,6 +71,7 @@ mod txn;
 
 pub use api::load::{BulkLoad, LoadRow};
 pub use api::reservation::Reservation;
+pub use api::spill::{SpillBlock, SpillFile};
 pub use api::ssd::{IndexOnSsd, SsdShares};
 pub use api::statistics::{
     CheckpointCounts, ColdStatistics, FrozenStatistics, MemoryUse, PagedStatistics, Statistics,

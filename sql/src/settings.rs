@@ -160,6 +160,11 @@ pub(crate) fn time(text: &str) -> Option<Duration> {
 /// Times are whole milliseconds.
 const TIME: (Unit, i64, i64) = (Unit::Time(1), 0, i32::MAX as i64);
 
+/// The bytes of an amount of memory; none if there is no bound.
+pub(crate) fn memory(text: &str) -> Option<u64> {
+    hints::kilobytes(text).and_then(|amount| u64::try_from(amount).ok()).map(|amount| amount << 10)
+}
+
 /// Are the values the same but for their writing?
 fn same(wanted: &str, default: &str) -> bool {
     let plain = |text: &str| text.to_ascii_lowercase().replace(['-', ' ', '\'', '_'], "");

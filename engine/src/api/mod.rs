@@ -5,6 +5,7 @@ pub(crate) mod admin;
 pub(crate) mod database;
 pub(crate) mod load;
 pub(crate) mod reservation;
+pub(crate) mod spill;
 pub(crate) mod ssd;
 pub(crate) mod statistics;
 pub(crate) mod table;

@@ -52,6 +52,17 @@ impl Database {
 }
 
 impl Reservation {
+    /// Its database.
+    pub(super) fn database(&self) -> &Inner {
+        &self.db
+    }
+
+    /// The memory limit of its database, in bytes.
+    #[must_use]
+    pub fn memory_limit(&self) -> Option<u64> {
+        self.db.budget.limit()
+    }
+
     /// Bytes that it has.
     #[must_use]
     pub fn bytes(&self) -> u64 {

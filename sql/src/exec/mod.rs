@@ -10,7 +10,8 @@
 //! |---|---|
 //! | `source` | the one trait by which rows come from and go to the engine, and values change their form |
 //! | `batch` | groups over a table that is read by batches of columns |
-//! | `operators` | the operators that only pass rows on, sort or group them |
+//! | `operators` | the operators that only pass rows on or sort them |
+//! | `group` | GROUP BY and aggregates |
 //! | `join` | joins |
 //! | `inner` | scans that run once for each row of another plan |
 //! | `recursive` | WITH RECURSIVE, and functions that make rows in a select list |
@@ -20,13 +21,17 @@
 //! | `foreign` | foreign keys: what a statement's changes ask of other tables |
 //! | `meter` | what EXPLAIN ANALYZE counts |
 //! | `spool` | rows that a change keeps until all of them are known |
+//! | `coded` | values as bytes |
 //! | `sort` | orders, in pieces between which others have a turn |
+//! | `spill` | rows beyond memory |
 //! | `lock` | SELECT … FOR UPDATE and its like |
 //! | `statement` | one run of a statement: its rows, its changes, its foreign keys |
 
 mod batch;
 mod change;
+mod coded;
 mod foreign;
+mod group;
 mod inner;
 mod join;
 mod lock;
@@ -36,6 +41,7 @@ mod recursive;
 mod series;
 mod sort;
 mod source;
+mod spill;
 mod spool;
 mod statement;
 mod sub;

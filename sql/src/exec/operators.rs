@@ -1,22 +1,21 @@
-//! Scans, filters, projections, grouping, sorting, DISTINCT, LIMIT, set operations.
+//! Scans, filters, projections, sorting, DISTINCT, LIMIT, set operations.
 
-use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use super::batch::Pipeline;
 use super::inner::{Inner, KeptScan, is_outer};
-use super::sort::{First, order, sorted, sorted_places};
+use super::sort::First;
 use super::source::Seen;
+use super::spill::Sorter;
 use super::{Executor, Flow, KeptRows, Row, Sink, Source, emit};
 use crate::catalog::Table;
 use crate::error::{Again, Error, Result};
-use crate::expr::memory::{Kept, size_behind, size_of_row};
+use crate::expr::memory::{Kept, size_of_row};
 use crate::expr::{Call, Comparison, Context, Env, Expr};
-use crate::functions::aggregates::State;
 use crate::parser::ast::SetOp;
-use crate::plan::{Access, AggregateCall, KeyPart, Plan, SortKey, Used};
+use crate::plan::{Access, KeyPart, Plan, SortKey, Used};
 use crate::types::Datum;
 
 /// A limit up to which the first rows are picked out while the others go by.
@@ -372,69 +371,6 @@ impl<S: Source> Executor<'_, S> {
         self.run(input, outer, &mut see).await
     }
 
-    pub(super) async fn aggregate(
-        &mut self,
-        input: &Plan,
-        keys: &[Expr],
-        calls: &[AggregateCall],
-        outer: &[Datum],
-        sink: Sink<'_>,
-    ) -> Result<()> {
-        if outer.is_empty()
-            && let Some(pipeline) = Pipeline::of_groups(input, keys, calls)
-        {
-            return Box::pin(self.group_batches(&pipeline, keys, calls, sink)).await;
-        }
-        let context = self.context;
-        let start = || calls.iter().map(Running::start).collect::<Vec<_>>();
-        let mut kept = context.memory.kept();
-        let mut groups: Vec<(Row, Vec<Running>)> = Vec::new();
-        let mut places: HashMap<Row, usize> = HashMap::new();
-        if keys.is_empty() {
-            groups.push((Vec::new(), start()));
-        }
-        let (mut key, mut args) = (Row::new(), Row::new());
-        let mut see = |row: &mut Row| {
-            let env = Env { row, outer, context };
-            let place = if keys.is_empty() {
-                0
-            } else {
-                key.clear();
-                for expr in keys {
-                    key.push(expr.eval(&env)?);
-                }
-                match places.get(&key) {
-                    Some(place) => *place,
-                    None => {
-                        // It stands in the list and in the table, which has room for twice as many.
-                        kept.add(2 * size_of_row(&key) + 64 + calls.len() * size_of::<Running>())?;
-                        groups.push((key.clone(), start()));
-                        places.insert(key.clone(), groups.len() - 1);
-                        groups.len() - 1
-                    }
-                }
-            };
-            for (call, running) in calls.iter().zip(&mut groups[place].1) {
-                running.take(call, &env, &mut args, &mut kept)?;
-            }
-            MORE
-        };
-        self.run(input, outer, &mut see).await?;
-        drop(places);
-        for (mut row, running) in groups {
-            for (call, running) in calls.iter().zip(running) {
-                row.push(running.finish(call, context).await?);
-            }
-            if sink(&mut row)?.is_break() {
-                break;
-            }
-            if context.is_due() {
-                context.pause().await?;
-            }
-        }
-        Ok(())
-    }
-
     pub(super) async fn sort(
         &mut self,
         input: &Plan,
@@ -442,9 +378,13 @@ impl<S: Source> Executor<'_, S> {
         outer: &[Datum],
         sink: Sink<'_>,
     ) -> Result<()> {
-        let all = self.rows(input, outer).await?;
-        let all = sorted(self.context, all, keys, outer).await?;
-        emit(self.context, all.rows, sink).await
+        let mut sorter = Sorter::new(self.context, keys);
+        let mut take = |row: &mut Row| {
+            sorter.push(row, outer)?;
+            MORE
+        };
+        self.run(input, outer, &mut take).await?;
+        sorter.finish(sink).await
     }
 
     pub(super) async fn distinct(
@@ -609,86 +549,5 @@ impl<'e> Distinct<'e> {
         // The table has room for twice as many.
         self.kept.add(size_of_row(row) + 32)?;
         Ok(self.rows.insert(row.clone()))
-    }
-}
-
-/// An aggregate of a group while rows come.
-struct Running {
-    state: State,
-    seen: HashSet<Row>,
-    /// Arguments behind their sort keys, where the aggregate wants an order.
-    kept: Vec<Row>,
-}
-
-impl Running {
-    fn start(call: &AggregateCall) -> Self {
-        Self { state: call.aggregate.start(), seen: HashSet::new(), kept: Vec::new() }
-    }
-
-    #[inline]
-    fn take(
-        &mut self,
-        call: &AggregateCall,
-        env: &Env<'_>,
-        args: &mut Row,
-        memory: &mut Kept<'_>,
-    ) -> Result<()> {
-        if let Some(filter) = &call.filter
-            && !filter.holds(env)?
-        {
-            return Ok(());
-        }
-        args.clear();
-        for arg in &call.args {
-            args.push(arg.eval(env)?);
-        }
-        if call.distinct {
-            if args[0].is_null() && !call.aggregate.takes_nulls() || self.seen.contains(args) {
-                return Ok(());
-            }
-            memory.add(2 * size_of_row(args))?;
-            self.seen.insert(args.clone());
-        }
-        // A value that grows is copied when it is finished.
-        if call.aggregate.keeps() {
-            memory.add(2 * args.iter().map(|arg| size_of::<Datum>() + size_behind(arg)).sum::<usize>())?;
-        }
-        if call.order.is_empty() && !call.distinct {
-            return call.aggregate.take(&mut self.state, args);
-        }
-        let mut kept = call.order.iter().map(|key| key.expr.eval(env)).collect::<Result<Row>>()?;
-        kept.append(args);
-        memory.row(&kept)?;
-        self.kept.push(kept);
-        Ok(())
-    }
-
-    async fn finish(mut self, call: &AggregateCall, context: &Context) -> Result<Datum> {
-        let keys = call.order.len();
-        if !self.kept.is_empty() {
-            let kept = &self.kept;
-            // PostgreSQL sorts what it makes distinct.
-            let by_values = |a: &Row, b: &Row| {
-                a.iter().zip(b).map(|(a, b)| a.compare_nulls_last(b)).fold(Ordering::Equal, Ordering::then)
-            };
-            let compare = |a: usize, b: usize| match keys {
-                0 => by_values(&kept[a], &kept[b]),
-                _ => order(&call.order, &kept[a], &kept[b]),
-            };
-            for place in sorted_places(context, kept.len(), compare).await? {
-                let args = &kept[place as usize][keys..];
-                if call.each.is_empty() {
-                    call.aggregate.take(&mut self.state, args)?;
-                } else {
-                    let env = Env { row: args, outer: &[], context };
-                    let each: Row = call.each.iter().map(|expr| expr.eval(&env)).collect::<Result<_>>()?;
-                    call.aggregate.take(&mut self.state, &each)?;
-                }
-                if context.is_due() {
-                    context.pause().await?;
-                }
-            }
-        }
-        call.aggregate.finish(self.state)
     }
 }

@@ -88,37 +88,6 @@ pub(super) async fn sorted_places(
     Ok(places)
 }
 
-/// Rows in the order of their keys; equal ones stay as they were.
-pub(super) async fn sorted<'e>(
-    context: &'e Context,
-    all: KeptRows<'e>,
-    keys: &[SortKey],
-    outer: &[Datum],
-) -> Result<KeptRows<'e>> {
-    let KeptRows { rows: mut all, kept } = all;
-    let mut own = context.memory.kept();
-    let mut keyed: Vec<Row> = Vec::with_capacity(all.len());
-    for row in &all {
-        let env = crate::expr::Env { row, outer, context };
-        let key = keys.iter().map(|key| key.expr.eval(&env)).collect::<Result<Row>>()?;
-        own.row(&key)?;
-        keyed.push(key);
-        if context.is_due() {
-            context.pause().await?;
-        }
-    }
-    let places = sorted_places(context, all.len(), |a, b| order(keys, &keyed[a], &keyed[b])).await?;
-    let mut rows = Vec::with_capacity(all.len());
-    for place in places {
-        rows.push(std::mem::take(&mut all[place as usize]));
-        keyed[place as usize] = Row::new();
-        if context.is_due() {
-            context.pause().await?;
-        }
-    }
-    Ok(KeptRows { rows, kept })
-}
-
 /// The first rows in an order, of those that come.
 pub(super) struct First<'k, 'e> {
     keys: &'k [SortKey],

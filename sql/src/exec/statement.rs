@@ -81,6 +81,7 @@ pub(crate) async fn run(
         None
     };
     let mut pending = Vec::new();
+    context.later.clear();
     let mut source = EngineSource::new((catalog.db, catalog.tables), transaction)?.within(context);
     if let Some(outlet) = &context.outlet
         && cannot_run_again(bound, context)

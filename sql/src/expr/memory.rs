@@ -9,7 +9,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use thermocline_engine::{Database, Reservation};
+use thermocline_engine::{Database, Reservation, SpillFile};
 
 use crate::error::{Error, Result};
 use crate::types::{Datum, Numeric};
@@ -22,6 +22,33 @@ const PIECE: (u64, u64) = (64 << 10, 1 << 20);
 const AHEAD: u64 = 512 << 10;
 /// Largest value where nothing is charged: while a constant is computed.
 const LARGEST: u64 = 64 << 20;
+
+/// What an operator of a statement may keep in memory, and all of them in files, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    pub(crate) operator: u64,
+    pub(crate) files: Option<u64>,
+}
+
+/// An operator's share of the memory limit where `work_mem` is not set, and its bounds in bytes.
+const OPERATOR: (u64, u64, u64) = (32, 1 << 20, 256 << 20);
+
+impl Default for Grant {
+    /// All that the memory limit leaves.
+    fn default() -> Self {
+        Self { operator: u64::MAX, files: None }
+    }
+}
+
+impl Grant {
+    /// The grant of a statement under a memory limit, where there is one; `work_mem` and `temp_file_limit` if they are set.
+    pub(crate) fn new(limit: Option<u64>, work_mem: Option<u64>, files: Option<u64>) -> Self {
+        let (share, least, most) = OPERATOR;
+        let operator =
+            work_mem.unwrap_or_else(|| limit.map_or(most, |limit| (limit / share).clamp(least, most)));
+        Self { operator, files }
+    }
+}
 
 /// Memory that an answer keeps: it goes back when this is dropped.
 #[derive(Debug)]
@@ -90,7 +117,8 @@ impl Memory {
         Ok(())
     }
 
-    fn give_back(&self, bytes: u64) {
+    /// So many bytes less.
+    pub(crate) fn give_back(&self, bytes: u64) {
         let kept = self.kept.get().saturating_sub(bytes);
         self.kept.set(kept);
         let spare = self.charged.get().saturating_sub(kept);
@@ -128,6 +156,19 @@ impl Memory {
             }
             None if bytes > LARGEST => Err(Error::new("54000", "requested length too large")),
             None => Ok(()),
+        }
+    }
+
+    /// The memory limit of the database.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        self.reservation.borrow().as_ref().and_then(Reservation::memory_limit)
+    }
+
+    /// A file for what memory does not hold. None: the database has no directory, or nothing is charged.
+    pub(crate) fn spill_file(&self) -> Result<Option<SpillFile>> {
+        match &*self.reservation.borrow() {
+            Some(reservation) => Ok(reservation.spill_file()?),
+            None => Ok(None),
         }
     }
 
@@ -172,6 +213,16 @@ impl Kept<'_> {
         let bytes = (bytes as u64).min(self.bytes);
         self.memory.give_back(bytes);
         self.bytes -= bytes;
+    }
+
+    /// How many.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Leaves them to another owner, who gives them back ([`Memory::give_back`]): how many.
+    pub(crate) fn pass_on(&mut self) -> usize {
+        std::mem::take(&mut self.bytes) as usize
     }
 
     /// Keeps them until the statement has ended, and behind that with its answer.

@@ -11,6 +11,7 @@
 //! between those of other statements ([`pace`]), and the way of its rows to a client ([`outlet`]).
 
 pub(crate) mod kernel;
+pub(crate) mod later;
 pub(crate) mod memory;
 pub(crate) mod meter;
 pub(crate) mod outlet;
@@ -92,6 +93,10 @@ pub(crate) struct Context {
     pub(crate) pace: pace::Pace,
     /// The memory that it keeps.
     pub(crate) memory: memory::Memory,
+    /// What its operators may keep before their rows go to a file.
+    pub(crate) grant: memory::Grant,
+    /// Work for its next pause.
+    pub(crate) later: later::Later,
     /// The way of its rows to a client while it runs; none: they stay until it has ended.
     pub(crate) outlet: Option<outlet::Outlet>,
 }

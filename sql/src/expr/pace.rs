@@ -70,7 +70,7 @@ impl Pace {
     }
 
     /// The turn is over: its beginning is long ago, and the clock is looked at with the next row.
-    fn end_turn(&self) {
+    pub(super) fn end_turn(&self) {
         self.since_ns.set(1);
         self.left.set(1);
     }
@@ -155,6 +155,10 @@ impl Context {
         self.check()?;
         self.slept().await?;
         self.let_out().await?;
+        // In a box, as there.
+        if self.later.has_some() {
+            Box::pin(self.do_now()).await?;
+        }
         (self.pace.give_way)().await;
         self.memory.settle().await?;
         let now_ns = SystemClock.now_ns();

@@ -29,6 +29,8 @@ use super::{Answer, Prepared, Session};
 use crate::catalog::Identity;
 use crate::error::{Again, Error, Result, lock_timeout};
 use crate::exec::{self, Pending, Rows, Terms};
+use crate::expr::later::Later;
+use crate::expr::memory::Grant;
 use crate::expr::outlet::Outlet;
 use crate::expr::pace::Pace;
 use crate::expr::{Context, Deadline};
@@ -356,6 +358,7 @@ impl Session {
         let statement = self.clock.wall_us();
         let limit = self.settings.statement_timeout;
         let meter = self.meter.clone();
+        let memory = self.spare.take(&self.db);
         // A plan that was bound anew stands elsewhere.
         meter.iter().for_each(|meter| meter.clear());
         if run.prepared.asks && !run.begun {
@@ -381,7 +384,9 @@ impl Session {
             read_only: self.only_reads(),
             meter,
             pace: Pace::new(self.give_way),
-            memory: self.spare.take(&self.db),
+            grant: Grant::new(memory.limit(), self.settings.work_mem, self.settings.temp_file_limit),
+            memory,
+            later: Later::default(),
             outlet: outlet.cloned(),
         }
     }

@@ -9,7 +9,7 @@ use thermocline_engine::Isolation;
 
 use super::{Answer, Session};
 use crate::error::Result;
-use crate::settings::{Values, checked, defaults, level, show, time};
+use crate::settings::{Values, checked, defaults, level, memory, show, time};
 use crate::types::Zone;
 
 pub(super) struct Settings {
@@ -25,6 +25,9 @@ pub(super) struct Settings {
     pub(super) lock_timeout: Option<Duration>,
     pub(super) idle_session_timeout: Option<Duration>,
     pub(super) idle_in_transaction_timeout: Option<Duration>,
+    /// Bytes that an operator keeps in memory, and a statement in files, where that is set.
+    pub(super) work_mem: Option<u64>,
+    pub(super) temp_file_limit: Option<u64>,
     /// Changes with each setting that does.
     pub(super) version: u64,
 }
@@ -42,6 +45,8 @@ impl Default for Settings {
             lock_timeout: None,
             idle_session_timeout: None,
             idle_in_transaction_timeout: None,
+            work_mem: None,
+            temp_file_limit: None,
             version: 0,
         }
     }
@@ -113,6 +118,8 @@ impl Settings {
         self.lock_timeout = limit("lock_timeout");
         self.idle_session_timeout = limit("idle_session_timeout");
         self.idle_in_transaction_timeout = limit("idle_in_transaction_session_timeout");
+        self.work_mem = value("work_mem").and_then(memory);
+        self.temp_file_limit = value("temp_file_limit").and_then(memory);
     }
 
     /// Names and values of all settings.

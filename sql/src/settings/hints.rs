@@ -74,6 +74,11 @@ impl Unit {
     }
 }
 
+/// An amount of memory as it is shown, in kilobytes.
+pub(super) fn kilobytes(text: &str) -> Option<i64> {
+    Unit::Memory(1).parse(text).map(|amount| amount as i64)
+}
+
 fn invalid(name: &str, wanted: &str) -> Error {
     Error::new("22023", format!("invalid value for parameter \"{name}\": \"{wanted}\""))
 }

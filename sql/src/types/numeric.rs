@@ -62,6 +62,16 @@ impl Numeric {
         }
     }
 
+    /// The bytes of the mantissa, and the scale, of a finite number.
+    pub(crate) fn mantissa_bytes(&self) -> (Vec<u8>, u16) {
+        (self.mantissa().to_signed_bytes_le(), self.scale())
+    }
+
+    /// The number with these bytes of its mantissa.
+    pub(crate) fn from_mantissa_bytes(bytes: &[u8], scale: u16) -> Self {
+        Self::from_big(BigInt::from_signed_bytes_le(bytes), scale)
+    }
+
     pub(crate) fn scale(&self) -> u16 {
         match self {
             Self::Small(_, scale) => *scale,

@@ -41,6 +41,11 @@ impl Record {
         Arc::new(Self { shape: None, values: values.into() })
     }
 
+    /// Names and types of its fields, where they are known.
+    pub(crate) fn shape(&self) -> Option<&Arc<Shape>> {
+        self.shape.as_ref()
+    }
+
     /// The type of a field.
     pub(crate) fn type_of(&self, place: usize) -> Type {
         self.shape.as_ref().map_or(Type::Text, |shape| shape.types[place])

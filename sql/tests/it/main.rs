@@ -18,6 +18,7 @@ mod relations;
 mod schemas;
 mod sequences;
 mod sessions;
+mod spill;
 mod sqllogictest;
 mod streams;
 mod tiering;

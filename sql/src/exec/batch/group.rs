@@ -5,9 +5,10 @@ use std::rc::Rc;
 
 use super::accumulate::Accumulator;
 use super::eval::{Evaluator, Failure};
-use super::groups::Groups;
+use super::groups::{BEYOND, Groups};
 use super::vector::{Lot, Vector};
 use super::{Pipeline, attempted};
+use crate::exec::group::Beyond;
 use crate::exec::{Executor, Row, Sink, Source};
 use crate::expr::Expr;
 use crate::expr::memory::Kept;
@@ -36,9 +37,37 @@ struct Grouping<'g, 'e> {
     /// The numbers of the groups of a batch's rows.
     numbers: Vec<u32>,
     kept: Kept<'e>,
+    /// Rows of groups beyond the grant, with these columns.
+    beyond: Beyond,
+    columns: Vec<usize>,
+}
+
+impl Arguments<'_> {
+    /// Leaves out the rows whose groups are beyond those that are there.
+    fn keep_known(&mut self, numbers: &[u32]) {
+        let all = || (0..).take(numbers.len()).collect();
+        let rows: Vec<u32> = self.rows.take().unwrap_or_else(all);
+        let known = rows.iter().zip(0..).filter(|(row, _)| numbers[**row as usize] != BEYOND);
+        let (rows, places): (Vec<u32>, Vec<u32>) = known.unzip();
+        self.vectors.iter_mut().for_each(|vector| *vector = Rc::new(vector.at(&places)));
+        self.rows = Some(rows);
+    }
 }
 
 impl Grouping<'_, '_> {
+    /// Has the rows of a lot whose groups are beyond those that are there kept in a file.
+    fn leave(&mut self, keys: &[&Vector<'_>], lot: &Lot<'_>) {
+        let columns: Vec<_> = self.columns.iter().map(|column| (*column, lot.column(*column))).collect();
+        let mut row = vec![Datum::Null; lot.width()];
+        for (at, number) in self.numbers.iter().enumerate() {
+            if *number == BEYOND {
+                columns.iter().for_each(|(column, vector)| row[*column] = vector.datum(at));
+                let key: Row = keys.iter().map(|key| key.datum(at)).collect();
+                self.beyond.push(&key, &row, self.evaluator.context);
+            }
+        }
+    }
+
     /// The values of the keys and arguments of a lot. A row that its call's filter leaves out has no arguments.
     fn evaluated<'b>(&self, lot: &Lot<'b>) -> Result<(Vec<Rc<Vector<'b>>>, Vec<Arguments<'b>>), Failure> {
         let all = |exprs: &[Expr], lot: &Lot<'b>| self.evaluator.all(exprs.iter(), lot);
@@ -60,10 +89,16 @@ impl Grouping<'_, '_> {
 
     /// Takes the rows of a lot.
     fn take(&mut self, mut lot: Lot<'_>, mut failure: Option<Failure>) -> crate::error::Result<()> {
-        if let Some((keys, arguments)) = attempted(&mut lot, &mut failure, |lot| self.evaluated(lot)) {
+        if let Some((keys, mut arguments)) = attempted(&mut lot, &mut failure, |lot| self.evaluated(lot)) {
             let keys: Vec<&Vector<'_>> = keys.iter().map(|vector| &**vector).collect();
             let before = self.groups.count;
-            self.groups.of_rows(&keys, lot.rows, &mut self.numbers, &mut self.kept)?;
+            let context = self.evaluator.context;
+            let is_full = self.beyond.begins(self.kept.bytes(), context)?;
+            self.groups.of_rows(&keys, lot.rows, &mut self.numbers, (&mut self.kept, !is_full))?;
+            if is_full && self.numbers.contains(&BEYOND) {
+                self.leave(&keys, &lot);
+                arguments.iter_mut().for_each(|arguments| arguments.keep_known(&self.numbers));
+            }
             let new = self.groups.count - before;
             self.kept.add(new * self.calls.len() * Accumulator::GROUP_BYTES)?;
             let count = self.groups.count;
@@ -100,6 +135,9 @@ impl<S: Source> Executor<'_, S> {
         sink: Sink<'_>,
     ) -> crate::error::Result<()> {
         let context = self.context;
+        let mut columns: Vec<usize> = over_rows(keys, calls).flat_map(Expr::columns).collect();
+        columns.sort_unstable();
+        columns.dedup();
         let mut grouping = Grouping {
             evaluator: Evaluator { context, outer: &[] },
             keys,
@@ -108,11 +146,13 @@ impl<S: Source> Executor<'_, S> {
             accumulators: calls.iter().map(|call| Accumulator::new(call.aggregate)).collect(),
             numbers: Vec::new(),
             kept: context.memory.kept(),
+            beyond: Beyond::new(0),
+            columns,
         };
         let mut take =
             |lot: Lot<'_>, failure| grouping.take(lot, failure).map(|()| ControlFlow::Continue(()));
         self.run_pipeline(pipeline, &mut take).await?;
-        let Grouping { groups, accumulators, kept: _kept, .. } = grouping;
+        let Grouping { groups, accumulators, kept, beyond, .. } = grouping;
         let count = groups.count;
         let states = accumulators.into_iter().map(|accumulator| accumulator.finish(count).into_iter());
         let mut states: Vec<_> = states.collect();
@@ -122,12 +162,13 @@ impl<S: Source> Executor<'_, S> {
                 row.push(call.aggregate.finish(states.next().expect("a state a group"))?);
             }
             if sink(&mut row)?.is_break() {
-                break;
+                return Ok(());
             }
             if context.is_due() {
                 context.pause().await?;
             }
         }
-        Ok(())
+        drop((groups, states, kept));
+        beyond.finish(context, &[], (keys, calls), sink).await.map(drop)
     }
 }

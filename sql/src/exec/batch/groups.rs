@@ -105,6 +105,9 @@ enum Keys {
     },
 }
 
+/// The number of a row whose group is none of those that are there, where no further one may come.
+pub(super) const BEYOND: u32 = u32::MAX;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Groups {
@@ -180,9 +183,9 @@ impl Words {
         }
     }
 
-    /// The group of a row of the batch.
+    /// The group of a row of the batch. Without memory to be charged no further group comes.
     #[inline]
-    fn group(&mut self, row: usize, count: &mut usize, kept: &mut Kept<'_>) -> Result<u32> {
+    fn group(&mut self, row: usize, count: &mut usize, kept: Option<&mut Kept<'_>>) -> Result<u32> {
         let width = self.width();
         let words = &self.rows[row * width..(row + 1) * width];
         let mask = self.table.len() - 1;
@@ -199,6 +202,7 @@ impl Words {
             }
             place = (place + 1) & mask;
         }
+        let Some(kept) = kept else { return Ok(BEYOND) };
         // The list doubles, and the table is at most half full.
         kept.add(2 * size_of_val(words) + 4 * size_of::<u32>())?;
         let group = u32::try_from(*count).expect("memory holds fewer groups");
@@ -238,13 +242,13 @@ impl Groups {
         Self { keys: Keys::New, count: usize::from(keys == 0) }
     }
 
-    /// The groups of so many rows, into `out`.
+    /// The groups of so many rows, into `out`; if none may come any more, some are [`BEYOND`] those that are there.
     pub(super) fn of_rows(
         &mut self,
         keys: &[&Vector<'_>],
         rows: usize,
         out: &mut Vec<u32>,
-        kept: &mut Kept<'_>,
+        (kept, may_grow): (&mut Kept<'_>, bool),
     ) -> Result<()> {
         out.clear();
         if keys.is_empty() {
@@ -265,6 +269,7 @@ impl Groups {
                 words.fill(keys, rows, kept)?;
                 out.reserve(rows);
                 for row in 0..rows {
+                    let kept = if may_grow { Some(&mut *kept) } else { None };
                     out.push(words.group(row, &mut self.count, kept)?);
                 }
             }
@@ -273,6 +278,7 @@ impl Groups {
                     let key: Row = keys.iter().map(|key| key.datum(row)).collect();
                     let group = match places.get(&key) {
                         Some(group) => *group,
+                        None if !may_grow => BEYOND,
                         None => {
                             // It stands in the list and in the table, which has room for twice as many.
                             kept.add(2 * size_of_row(&key) + ENTRY_BYTES)?;

@@ -1,0 +1,133 @@
+//! Sorts and groups that memory does not hold: their rows go to files, and come back as they went.
+
+use thermocline_engine::{Database, Options};
+use thermocline_sql::Session;
+
+fn run(session: &mut Session, text: &str) {
+    session.run(text, drop).unwrap_or_else(|error| panic!("{text}: {error}"));
+}
+
+fn rows(session: &mut Session, text: &str) -> Vec<String> {
+    let answer = session.execute(text, &[]).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let row = |row: usize| {
+        let values =
+            (0..answer.columns.len()).map(|at| answer.text(row, at).unwrap_or_else(|| "null".to_owned()));
+        values.collect::<Vec<_>>().join("|")
+    };
+    (0..answer.rows.len()).map(row).collect()
+}
+
+fn refused(session: &mut Session, text: &str) -> &'static str {
+    session.execute(text, &[]).expect_err(text).code
+}
+
+/// Values of all kinds that rows may have, some equal, some null.
+const FILL: &str = "insert into t select n, nullif(n % 97, 3), 'text ' || (n % 1000), n / 7.0,
+    n::numeric * 123456789012345678901, case n % 3 when 0 then 'nan' when 1 then 'infinity' else n::text end::numeric,
+    array[n, null, n % 5], jsonb_build_object('n', n % 11), n * interval '1 minute', date '2026-01-01' + n % 400,
+    n % 2 = 0, (n % 13)::float8 / 3, decode(lpad(to_hex(n % 256), 2, '0'), 'hex'), (n % 50)::text::char(5)
+    from generate_series(1, 6000) as n";
+
+fn filled(options: Options) -> (tempfile::TempDir, Database, Session) {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let db = Database::open(dir.path(), options).expect("it opens");
+    let mut session = Session::new(&db);
+    run(
+        &mut session,
+        "create table t (k int, a int, s text, n numeric(12,4), big numeric(40), odd numeric, list int[], j jsonb,
+            iv interval, d date, b bool, f float8, y bytea, c char(5))",
+    );
+    run(&mut session, FILL);
+    (dir, db, session)
+}
+
+#[test]
+fn answers_beyond_memory_are_the_same() {
+    let (dir, db, mut session) = filled(Options::default());
+    let queries = [
+        "select * from t order by s desc, a nulls first",
+        "select *, row(k, s) from t order by a, f",
+        "select k from t order by odd, list desc, k % 10, c",
+        "select distinct on (a) a, k from t order by a, k desc",
+        "select s, c, count(*), sum(n), max(d), string_agg(c, ',') from t group by s, c",
+        "select k, sum(big), min(iv) filter (where b), array_agg(j) from t group by k",
+        "select list, count(distinct a), string_agg(s, ',' order by k) from t group by list",
+        "select odd, f, count(*) from (select * from t offset 0) as t group by odd, f having count(*) > 0",
+        "select sum(total) from (select s, k % 1000 as m, sum(k) as total from t group by 1, 2) as q",
+        "select s, row_number() over (order by k) from (select * from t order by y, k) as q order by 2 limit 50",
+    ];
+    for query in queries {
+        run(&mut session, "reset work_mem");
+        let mut wanted = rows(&mut session, query);
+        run(&mut session, "set work_mem = '64kB'");
+        let mut found = rows(&mut session, query);
+        // Groups come in any order.
+        if query.contains("group by") {
+            wanted.sort_unstable();
+            found.sort_unstable();
+        }
+        assert!(wanted == found, "{query}: {} and {} rows", wanted.len(), found.len());
+    }
+    let spill = dir.path().join("spill");
+    assert_eq!(std::fs::read_dir(&spill).expect("rows went there").count(), 0, "the files have no names");
+    drop(session);
+    assert_eq!(db.statistics().memory.queries, 0, "all memory was given back");
+}
+
+#[test]
+fn what_the_limit_does_not_hold_is_sorted_and_grouped() {
+    let options = Options::default().with_memory_limit(Some(64 << 20));
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let db = Database::open(dir.path(), options.clone()).expect("it opens");
+    let mut session = Session::new(&db);
+    let sort =
+        "select sum(n) from (select n, row_number() over () from (select n, repeat('long ', 20) || n as s
+        from generate_series(1, 120000) as n order by s offset 0) as q) as q";
+    let group = "select count(*), sum(c) from (select s, count(*) as c from (select repeat('long ', 20) || n % 100000 as s
+        from generate_series(1, 120000) as n) as q group by s) as q";
+    let sort = &sort.replace(", row_number() over ()", "");
+    assert_eq!(rows(&mut session, sort), ["7200060000"]);
+    assert_eq!(rows(&mut session, group), ["100000|120000"]);
+    // A database in memory has no directory for them.
+    let db = Database::open_in_memory(options).expect("it opens");
+    let mut session = Session::new(&db);
+    assert_eq!(refused(&mut session, sort), "53200");
+    assert_eq!(refused(&mut session, group), "53200");
+}
+
+#[test]
+fn files_have_a_limit() {
+    let (_dir, _db, mut session) = filled(Options::default());
+    run(&mut session, "set work_mem = '64kB'; set temp_file_limit = '200kB'");
+    let error = session.execute("select * from t order by s", &[]).expect_err("there is more");
+    assert_eq!(
+        (error.code, &*error.message),
+        ("53400", "temporary file size exceeds \"temp_file_limit\" (200kB)")
+    );
+    assert_eq!(refused(&mut session, "select k, max(s) from t group by k"), "53400");
+    run(&mut session, "reset temp_file_limit");
+    assert_eq!(rows(&mut session, "select k from t order by k desc limit 1"), ["6000"]);
+    assert_eq!(
+        rows(&mut session, "select count(*) from (select k from t order by s, k offset 0) as q"),
+        ["6000"]
+    );
+}
+
+#[test]
+fn a_statement_that_ends_early_leaves_nothing() {
+    let (dir, db, mut session) = filled(Options::default());
+    run(&mut session, "set work_mem = '64kB'");
+    // An error amid the rows, and one amid the sorted ones; a limit behind them.
+    assert_eq!(refused(&mut session, "select * from t order by s, 1 / (k - 5990)"), "22012");
+    assert_eq!(
+        refused(&mut session, "select 1 / (k - 3) from (select * from t order by s desc, k offset 0) as t"),
+        "22012"
+    );
+    assert_eq!(
+        rows(&mut session, "select k from (select * from t order by s, k offset 0) as t limit 2").len(),
+        2
+    );
+    assert_eq!(std::fs::read_dir(dir.path().join("spill")).expect("rows went there").count(), 0);
+    drop(session);
+    assert_eq!(db.statistics().memory.queries, 0, "all memory was given back");
+}
