@@ -12,6 +12,7 @@ use thermocline_base::sync::Mutex;
 use super::{Table, Tables, Transaction};
 use crate::counters::WaitKind;
 use crate::error::{Error, Result};
+use crate::mutation::{self, Rule};
 use crate::options::{Durability, IN_MEMORY, Options, TransactionOptions};
 use crate::pressure::{Warmth, take_turn};
 use crate::session::db::Inner;
@@ -306,6 +307,22 @@ impl Database {
         let Some(log) = inner.log() else { return Ok(()) };
         thermocline_base::multiplex::block_on(log.wait_durable(log.tail()))
             .map_err(|error| inner.log_error(&error))
+    }
+
+    /// Waits until all that is committed now is as durable as acknowledged commits are: with
+    /// [`Durability::Async`] and [`Durability::Off`] for nothing. A reader that
+    /// tells what it has read before it commits waits so first: a commit is seen by others before it is on disk.
+    ///
+    /// # Errors
+    /// The log has failed.
+    pub async fn acknowledged(&self) -> Result<()> {
+        let inner = self.inner();
+        let Some(log) = inner.log_to_wait_for().filter(|_| mutation::on(Rule::ReadOnlyAckAfterDurable))
+        else {
+            return Ok(());
+        };
+        let durable = inner.counted(WaitKind::LogSync, log.wait_durable(log.tail())).await;
+        durable.map_err(|error| inner.log_error(&error))
     }
 
     /// The last timestamp of the serialization order.

@@ -113,8 +113,10 @@ pub(crate) fn abort_idle(db: &Inner, rounds: &mut Rounds) {
         }
         let operations = place.operations.load(Ordering::Relaxed);
         let session = place.session.load(Ordering::Acquire);
-        let resting =
-            place.activity.load(Ordering::Relaxed) == activity::REST && session != 0 && session != CURSOR;
+        let resting = place.activity.load(Ordering::Relaxed) == activity::REST
+            && session != 0
+            && session != CURSOR
+            && !place.attended.load(Ordering::Relaxed);
         let (seen, since) = &mut rounds.idle[index];
         if *seen != operations || !resting {
             (*seen, *since) = (operations, now);

@@ -106,6 +106,8 @@ pub(crate) struct Place {
     pub(crate) session: AtomicUsize,
     /// While the parts of a large transaction are being written: a log position before the first one, plus one.
     pub(crate) parts_from: AtomicU64,
+    /// The owner waits for its own user amid a statement, which is no idleness.
+    pub(crate) attended: AtomicBool,
     /// Id of the transaction that this one waits for; 0: none.
     waiting_for: AtomicU64,
     /// How often that one had undone something when it was found in the way.

@@ -136,7 +136,7 @@ impl Transaction {
         mut see: impl FnMut(SeenRow<'_>) -> ControlFlow<Stop>,
         mut pause: impl AsyncFnMut(),
     ) -> Result<()> {
-        let _busy = self.driver.enter()?;
+        let mut busy = self.driver.enter()?;
         let mut state = ScanState::new(range, direction);
         state.pauses = true;
         let stop = Cell::new(None);
@@ -155,9 +155,12 @@ impl Transaction {
                 }
                 Err(error) => return Err(self.driver.failed(error)),
             }
+            // A pause may be long: its snapshot can be cancelled meanwhile, as that of a transaction that rests.
+            drop(busy);
             if paused(stop.take(), &mut pause).await.is_break() {
                 return Ok(());
             }
+            busy = self.driver.enter()?;
         }
     }
 
@@ -168,7 +171,7 @@ impl Transaction {
         mut see: impl FnMut(SeenRow<'_>) -> ControlFlow<Stop>,
         mut pause: impl AsyncFnMut(),
     ) -> Result<()> {
-        let _busy = self.driver.enter()?;
+        let mut busy = self.driver.enter()?;
         let mut state = TableScanState::default();
         let stop = Cell::new(None);
         let mut show = |row: SeenRow<'_>| see(row).map_break(|why| stop.set(Some(why)));
@@ -188,9 +191,12 @@ impl Transaction {
                 }
                 Err(error) => return Err(self.driver.failed(error)),
             }
+            // A pause may be long: its snapshot can be cancelled meanwhile, as that of a transaction that rests.
+            drop(busy);
             if paused(stop.take(), &mut pause).await.is_break() {
                 return Ok(());
             }
+            busy = self.driver.enter()?;
         }
     }
 

@@ -17,6 +17,7 @@ use crate::options::Isolation;
 use crate::row::{RowEditor, RowRef};
 use crate::txn::locks::LockMode;
 use thermocline_base::ids::RowId;
+use thermocline_base::sync::Ordering;
 
 /// The behaviour of a lock that another transaction is in the way of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +83,8 @@ pub struct Statement<'t> {
     /// The rows of the last change: not the session's, which an idle limit may take away, and not the transaction's, which
     /// is two words long and goes from hand to hand in registers.
     rows: BothRows,
+    /// It keeps the transaction from being idle.
+    attended: bool,
 }
 
 impl Transaction {
@@ -95,17 +98,35 @@ impl Transaction {
         session.note_hint();
         session.open_statement();
         drop(busy);
-        Ok(Statement { transaction: self, rows: BothRows::default() })
+        Ok(Statement { transaction: self, rows: BothRows::default(), attended: false })
     }
 }
 
 impl Drop for Statement<'_> {
     fn drop(&mut self) {
+        if self.attended {
+            self.transaction.driver.place().attended.store(false, Ordering::Relaxed);
+        }
         self.transaction.driver.end_statement(|session| session.close_statement());
     }
 }
 
 impl Statement<'_> {
+    /// From now to its end the statement is no idleness, however long its owner does nothing for it: it waits for a client that reads
+    /// its rows slowly. The limit of idleness ([`Options::idle_limit`](crate::Options::idle_limit)) counts from its end again.
+    ///
+    /// # Errors
+    /// The transaction was aborted for idleness, or its snapshot was cancelled.
+    pub fn attend(&mut self) -> Result<()> {
+        // Amid an operation, which a reaper that has found the transaction idle before sees.
+        let driver = &mut self.transaction.driver;
+        let _busy = driver.enter()?;
+        driver.session().note_hint();
+        driver.place().attended.store(true, Ordering::Relaxed);
+        self.attended = true;
+        Ok(())
+    }
+
     /// Reads the row with this key, as [`Transaction::read`].
     ///
     /// # Errors

@@ -1,6 +1,8 @@
 //! What goes on behind running transactions: pruning, packing, relocating, dropping chunks, idle aborts
 //! (`interleavings.md`, 3 and 4).
 
+use std::ops::ControlFlow;
+
 use super::*;
 use crate::MaintenanceSteps;
 
@@ -334,6 +336,42 @@ fn idle_abort() {
         "an aborted transaction left something, or took something"
     );
     world.settle();
+}
+
+/// A statement whose owner waits for its own user is no idleness, between operations and amid a scan; what comes behind it is.
+fn attended() {
+    let world = world(&[(1, 0), (2, 0)]);
+    let mut tx = world.begin(Isolation::Snapshot);
+    // The first round notes it, those behind find it as it was.
+    let idle = || {
+        let mut steps = world.db.maintenance_steps();
+        (0..3).for_each(|_| steps.abort_idle());
+    };
+    for is_attended in [true, false] {
+        let mut statement = tx.tx.statement().expect("nobody aborts it");
+        if is_attended {
+            statement.attend().expect("nobody aborts it");
+            idle();
+        }
+        let mut rows = 0;
+        let see = |_: crate::SeenRow<'_>| {
+            rows += 1;
+            ControlFlow::Break(crate::Stop::Pause)
+        };
+        let scanned = block_on(statement.scan_table_pausing(&world.table, see, async || idle()));
+        if is_attended {
+            scanned.expect("nobody aborts it");
+        } else {
+            assert!(matches!(scanned, Err(Error::IdleTimeout { .. })), "{scanned:?}");
+        }
+        assert_eq!(rows, if is_attended { 2 } else { 1 });
+    }
+    assert_eq!(world.db.statistics().aborts.idle, 1);
+}
+
+#[test]
+fn an_attended_statement_is_not_idle() {
+    model::run(20, attended);
 }
 
 #[test]
