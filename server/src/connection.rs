@@ -2,16 +2,18 @@
 //!
 //! ```text
 //! read ─► messages ─► session (crate sql) ─► send buffer ─► write, when no whole message is left to read
+//!                                                 └──────► write, when a statement's rows are to leave while it runs
 //! ```
 //!
 //! Rules:
 //!
 //! - What a client sent in one piece is answered in one piece: the send buffer is written when there is nothing more to do, or
-//!   [`FLUSH_BYTES`] have gathered.
+//!   [`FLUSH_BYTES`] have gathered. A statement's rows leave while it runs as far as they may ([`crate::out::Way`]).
 //! - An error in the extended protocol skips what follows up to the next Sync (PostgreSQL's documentation, §55.2.3).
 //! - Statements between two Syncs are one transaction, unless Sync follows at once: then the statement is its own.
 //! - A message that is none, or too long, ends this connection and nothing else.
 
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -22,14 +24,14 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use pgwire::messages::startup::ParameterStatus;
 use thermocline_engine::Reservation;
-use thermocline_sql::{Cause, Column, Copying, Datum, Error, Held, Prepared, Rows, Session};
+use thermocline_sql::{Cause, Column, Copying, Datum, Error, Held, Outlet, Prepared, Rows, Session};
 use tokio::time::Instant;
 
 use crate::door::Guest;
 use crate::extended::{Portal, Statement};
 use crate::log;
 use crate::message::{self, Message, Wrong};
-use crate::out::Out;
+use crate::out::{self, Out, Way};
 use crate::shared::{Peer, Shared, add};
 use crate::stream::Stream;
 use crate::wire::{self, Formats, Scratch};
@@ -56,7 +58,7 @@ const REPORTED: &[(&str, &str)] = &[
 ];
 
 /// How often a statement that runs looks whether its client is still there.
-const LOOK_FOR_CLIENT: Duration = Duration::from_millis(250);
+const LOOK_FOR_CLIENT: Duration = Duration::from_millis(100);
 /// The error of a statement whose client has gone, which nobody is told.
 const GONE: &str = "08006";
 /// How long a client's short statements run before others have a turn, and messages between two looks at the clock.
@@ -89,10 +91,14 @@ impl From<Error> for End {
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
     pub(crate) peer: Arc<Peer>,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) session: Session,
     pub(crate) input: BytesMut,
     pub(crate) out: Out,
+    /// The way of rows into the send buffer while their statement runs.
+    pub(crate) outlet: Outlet,
+    /// A message has left in part.
+    pub(crate) is_amid: Cell<bool>,
     /// The memory of answers that are in the send buffer.
     pub(crate) held: Vec<Arc<Held>>,
     /// The memory of a long message that is coming in, and whether it is all there.
@@ -109,7 +115,8 @@ pub(crate) struct Connection {
 
 /// Rows into the send buffer.
 struct Sink<'s> {
-    out: &'s mut Out,
+    out: &'s RefCell<Out>,
+    outlet: &'s Outlet,
     columns: &'s [Column],
     formats: &'s Formats,
     scratch: &'s mut Scratch,
@@ -118,15 +125,20 @@ struct Sink<'s> {
 
 impl Rows for Sink<'_> {
     fn row(&mut self, row: &[Datum]) -> usize {
-        let before = self.out.bytes();
-        wire::put_row(self.out, self.columns, self.formats, row, self.scratch);
-        let bytes = self.out.bytes() - before;
-        self.out.cut();
+        let mut out = self.out.borrow_mut();
+        let before = out.bytes();
+        wire::put_row(&mut out, self.columns, self.formats, row, self.scratch);
+        let bytes = out.bytes() - before;
+        out.cut();
         bytes
     }
 
     fn restart(&mut self) {
-        self.out.shorten(self.start);
+        self.out.borrow_mut().shorten(self.start);
+    }
+
+    fn outlet(&self) -> Option<&Outlet> {
+        Some(self.outlet)
     }
 }
 
@@ -135,11 +147,13 @@ pub(crate) async fn serve(guest: Guest, shared: Arc<Shared>) {
     let Ok(stream) = Stream::attach(guest.stream) else { return };
     let session = Session::new(&shared.db)
         .with_interrupt(guest.peer.interrupt.clone())
-        .with_give_way(|| Box::pin(tokio::task::yield_now()))
+        .with_give_way(|| Box::pin(give_way()))
         .with_common(&shared.common, guest.peer.id)
         .with_client(client_of(&guest.peer, stream.peer_address()));
     let mut connection = Connection {
         stream,
+        outlet: Outlet::new(&shared.db),
+        is_amid: Cell::new(false),
         peer: guest.peer,
         shared,
         session,
@@ -166,21 +180,28 @@ pub(crate) async fn serve(guest: Guest, shared: Arc<Shared>) {
                 .into()
         }
     };
-    if let End::Fatal(error) = end {
+    // Behind a message that was cut off nothing can be told.
+    if let End::Fatal(error) = end
+        && !(connection.is_amid.get() && connection.out.bytes() == 0)
+    {
         add(&connection.shared.counts.errors, 1);
         if log::ENDS.allows() {
             let client = connection.peer.id;
             tracing::info!(client, code = error.code, message = %error.message, "a connection ends");
         }
         wire::put_error(&mut connection.out, "FATAL", &error);
-        let last = async {
-            for piece in connection.out.pieces() {
-                connection.stream.write_all(piece).await?;
-            }
-            std::io::Result::Ok(())
-        };
+        let out = RefCell::new(std::mem::take(&mut connection.out));
+        let last = out::write(&out, &connection.stream, &connection.shared.counts, None);
         let _ = tokio::time::timeout(Duration::from_secs(1), last).await;
     }
+}
+
+/// Lets the other clients of the thread have a turn, and before them the threads that wait for its processor. The system would give
+/// these a turn, too, but only when milliseconds have passed: a client on this machine, or the server's other threads, would wait that
+/// long beside a statement that runs without end.
+async fn give_way() {
+    std::thread::yield_now();
+    tokio::task::yield_now().await;
 }
 
 /// The work has panicked; the hook of panics has told where.
@@ -295,19 +316,14 @@ impl Connection {
         if self.out.bytes() == 0 {
             return Ok(());
         }
-        add(&self.shared.counts.bytes_out, self.out.bytes() as u64);
-        let writing = async {
-            for piece in self.out.pieces() {
-                self.stream.write_all(piece).await?;
-            }
-            std::io::Result::Ok(())
-        };
+        let out = RefCell::new(std::mem::take(&mut self.out));
         tokio::select! {
             biased;
-            written = writing => written?,
+            written = out::write(&out, &self.stream, &self.shared.counts, None) => drop(written?),
             () = ended(&self.peer) => return Err(End::Gone),
         }
-        self.out.empty();
+        self.out = out.into_inner();
+        self.is_amid.set(false);
         self.held.clear();
         Ok(())
     }
@@ -443,7 +459,7 @@ impl Connection {
         if let Err(error) = opened.and_then(|()| self.session.describe(statement, &[])) {
             return Ok(Err(error));
         }
-        let start = self.out.bytes();
+        let start = self.out.end();
         let columns: Rc<[Column]> = statement.columns().into();
         if statement.returns_rows() {
             wire::put_columns(&mut self.out, &columns, &Formats::TEXT);
@@ -485,12 +501,18 @@ impl Connection {
         {
             return Ok(Ok(tag));
         }
-        let start = self.out.bytes();
+        let start = self.out.end();
         let limit = self.session.statement_timeout();
         self.scratch.zone = self.session.local().zone;
-        let mut sink = Sink { out: &mut self.out, columns, formats, scratch: &mut self.scratch, start };
-        let work = self.session.execute_to(statement, parameters, &mut sink);
-        let ran = interruptible((&self.peer, &self.stream), limit, pin!(work)).await;
+        let out = RefCell::new(std::mem::take(&mut self.out));
+        let (outlet, scratch) = (&self.outlet, &mut self.scratch);
+        let mut sink = Sink { out: &out, outlet, columns, formats, scratch, start };
+        let ran = {
+            let work = self.session.execute_to(statement, parameters, &mut sink);
+            let way = Way { outlet, out: &out, counts: &self.shared.counts, is_amid: &self.is_amid };
+            interruptible((&self.peer, &self.stream), limit, Some(&way), pin!(work)).await
+        };
+        self.out = out.into_inner();
         let answer = match ran {
             Ok(answer) => answer,
             Err(error) => {
@@ -514,7 +536,7 @@ impl Connection {
         let mut rows: Vec<Vec<Datum>> = Vec::new();
         let limit = self.session.statement_timeout();
         let work = self.session.execute_to(statement, parameters, &mut rows);
-        let ran = interruptible((&self.peer, &self.stream), limit, pin!(work)).await;
+        let ran = interruptible((&self.peer, &self.stream), limit, None, pin!(work)).await;
         match ran {
             Ok(answer) => {
                 add(&self.shared.counts.statements, 1);
@@ -590,18 +612,20 @@ pub(crate) fn ended_by(error: Error) -> Result<Error, End> {
 pub(crate) fn interruptible<'w, T>(
     (peer, stream): (&'w Peer, &'w Stream),
     limit: Option<Duration>,
+    way: Option<&'w Way<'w>>,
     work: Pin<&'w mut impl Future<Output = Result<T, Error>>>,
 ) -> impl Future<Output = Result<T, Error>> {
     if peer.interrupt.raised() != Some(Cause::Shutdown) {
         peer.interrupt.clear();
     }
-    running((peer, stream), limit, work)
+    running((peer, stream), limit, way, work)
 }
 
 /// The same; an interrupt before it counts.
 pub(crate) async fn running<T>(
     (peer, stream): (&Peer, &Stream),
     limit: Option<Duration>,
+    way: Option<&Way<'_>>,
     mut work: Pin<&mut impl Future<Output = Result<T, Error>>>,
 ) -> Result<T, Error> {
     let late = async {
@@ -618,6 +642,13 @@ pub(crate) async fn running<T>(
             }
         }
     };
+    let leaving = async {
+        match way {
+            Some(way) => way.run(stream).await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut leaving = pin!(leaving);
     let mut late = pin!(late);
     let mut gone = pin!(gone);
     let (mut timed, mut watched) = (limit.is_some(), true);
@@ -642,6 +673,7 @@ pub(crate) async fn running<T>(
                 }
                 watched = false;
             }
+            _ = &mut leaving => return Err(Error::new(GONE, "the client has gone")),
         }
     }
 }

@@ -1,19 +1,21 @@
 //! COPY: rows as text in CopyData messages, both ways.
 
+use std::cell::RefCell;
 use std::pin::pin;
 
 use bytes::{BufMut, BytesMut};
-use thermocline_sql::{Cause, Column, CopyFormat, Datum, Error, Prepared, Rows, Zone};
+use thermocline_sql::{Cause, Column, CopyFormat, Datum, Error, Outlet, Prepared, Rows, Zone};
 use tokio::time::Instant;
 
 use crate::connection::{Connection, End, ended_by, interruptible, running};
 use crate::message::Message;
-use crate::out::Out;
+use crate::out::{Out, Way};
 use crate::wire;
 
 /// Rows that a COPY TO sends.
 pub(crate) struct CopySink<'s> {
-    pub(crate) out: &'s mut Out,
+    pub(crate) out: &'s RefCell<Out>,
+    pub(crate) outlet: &'s Outlet,
     pub(crate) columns: &'s [Column],
     pub(crate) format: &'s CopyFormat,
     /// The zone in which times are shown.
@@ -26,11 +28,12 @@ pub(crate) struct CopySink<'s> {
 impl CopySink<'_> {
     fn put_line(&mut self) -> usize {
         let bytes = self.line.len() + 5;
-        self.out.put_u8(b'd');
-        self.out.put_i32(self.line.len() as i32 + 4);
-        self.out.put_slice(&self.line);
+        let mut out = self.out.borrow_mut();
+        out.put_u8(b'd');
+        out.put_i32(self.line.len() as i32 + 4);
+        out.put_slice(&self.line);
         self.line.clear();
-        self.out.cut();
+        out.cut();
         bytes
     }
 
@@ -40,7 +43,7 @@ impl CopySink<'_> {
         if !self.line.is_empty() {
             self.put_line();
         }
-        self.start = self.out.bytes();
+        self.start = self.out.borrow().end();
     }
 }
 
@@ -51,7 +54,11 @@ impl Rows for CopySink<'_> {
     }
 
     fn restart(&mut self) {
-        self.out.shorten(self.start);
+        self.out.borrow_mut().shorten(self.start);
+    }
+
+    fn outlet(&self) -> Option<&Outlet> {
+        Some(self.outlet)
     }
 }
 
@@ -94,7 +101,7 @@ impl Connection {
                 Message::CopyData(data) => {
                     let work = self.session.copy_data(&mut copy, &data);
                     let left = late.map(|late| late.saturating_duration_since(Instant::now()));
-                    let ran = running((&self.peer, &self.stream), left, pin!(work)).await;
+                    let ran = running((&self.peer, &self.stream), left, None, pin!(work)).await;
                     if let Err(error) = ran {
                         return ended_by(error).map(Err);
                     }
@@ -102,7 +109,7 @@ impl Connection {
                 Message::CopyDone => {
                     let left = late.map(|late| late.saturating_duration_since(Instant::now()));
                     let work = self.session.copy_end(copy);
-                    let ran = running((&self.peer, &self.stream), left, pin!(work)).await;
+                    let ran = running((&self.peer, &self.stream), left, None, pin!(work)).await;
                     return match ran {
                         Ok(answer) => Ok(Ok(answer.tag)),
                         Err(error) => ended_by(error).map(Err),
@@ -127,15 +134,21 @@ impl Connection {
         format: &CopyFormat,
     ) -> Result<Result<String, Error>, End> {
         let columns = statement.columns().to_vec();
-        let start = self.out.bytes();
+        let start = self.out.end();
         put_response(&mut self.out, b'H', columns.len());
         let (text, line) = (String::new(), Vec::new());
         let zone = self.session.local().zone;
-        let mut sink = CopySink { out: &mut self.out, columns: &columns, format, zone, start: 0, text, line };
+        let out = RefCell::new(std::mem::take(&mut self.out));
+        let (outlet, columns) = (&self.outlet, &columns);
+        let mut sink = CopySink { out: &out, outlet, columns, format, zone, start: 0, text, line };
         sink.header();
         let limit = self.session.statement_timeout();
-        let work = self.session.execute_to(statement, Vec::new(), &mut sink);
-        let ran = interruptible((&self.peer, &self.stream), limit, pin!(work)).await;
+        let ran = {
+            let work = self.session.execute_to(statement, Vec::new(), &mut sink);
+            let way = Way { outlet, out: &out, counts: &self.shared.counts, is_amid: &self.is_amid };
+            interruptible((&self.peer, &self.stream), limit, Some(&way), pin!(work)).await
+        };
+        self.out = out.into_inner();
         match ran {
             Ok(answer) => {
                 self.held.extend(answer.held);

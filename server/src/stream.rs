@@ -104,20 +104,29 @@ impl Stream {
         }
     }
 
+    /// Writes as much as the socket takes at once.
+    pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.try_write(bytes),
+            Self::Unix(stream) => stream.try_write(bytes),
+        }
+    }
+
+    /// Waits until the socket takes more.
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.writable().await,
+            Self::Unix(stream) => stream.writable().await,
+        }
+    }
+
     /// Writes everything.
     pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            let written = match self {
-                Self::Tcp(stream) => stream.try_write(bytes),
-                Self::Unix(stream) => stream.try_write(bytes),
-            };
-            match written {
+            match self.write(bytes) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => bytes = &bytes[count..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match self {
-                    Self::Tcp(stream) => stream.writable().await?,
-                    Self::Unix(stream) => stream.writable().await?,
-                },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
                 Err(error) => return Err(error),
             }
         }

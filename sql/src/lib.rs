@@ -74,6 +74,7 @@ mod types;
 pub use error::{About, Error, Result};
 pub use exec::Rows;
 pub use expr::memory::Held;
+pub use expr::outlet::Outlet;
 pub use expr::pace::GiveWay;
 pub use session::{Answer, CopyFormat, CopyIn, Copying, Notice, Prepared, Session};
 pub use shared::Common;

@@ -8,6 +8,7 @@ mod extended;
 mod hostile;
 mod simple;
 mod startup;
+mod streams;
 mod turns;
 
 use client::Client;

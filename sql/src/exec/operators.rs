@@ -163,10 +163,15 @@ impl<S: Source> Executor<'_, S> {
             see(&mut row.clone());
             return failed.map_or(Ok(()), Err);
         }
+        let is_several = ranges.len() > 1;
         for range in ranges.drain(..) {
             self.source.scan(table, &columns, (range, named.is_some()), &mut see).await?;
             if ended.get() {
                 break;
+            }
+            // The reads of points do not pause.
+            if is_several && context.is_due() {
+                context.pause().await?;
             }
         }
         if may_keep {

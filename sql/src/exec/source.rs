@@ -205,11 +205,32 @@ impl<'t> EngineSource<'t> {
         self.statement.undo();
     }
 
+    /// Opens tables: from here on their definitions stay what they are.
+    pub(crate) async fn open(&mut self, tables: &[(String, Identity)]) -> Result<()> {
+        for (name, identity) in tables {
+            self.opened(name, *identity).await?;
+        }
+        Ok(())
+    }
+
+    /// Waiting for a client is no idleness until the statement ends.
+    pub(crate) fn attend(&mut self) -> Result<()> {
+        Ok(self.statement.attend()?)
+    }
+
     async fn table(&mut self, table: &Table) -> Result<(engine::Table, Arc<Layout>)> {
-        if let Some((_, found, layout)) = self.tables.iter().find(|(known, ..)| *known == table.identity) {
+        let (found, layout) = self.opened(&table.name, table.identity).await?;
+        if layout.columns().len() != table.columns.len() {
+            return Err(redefined());
+        }
+        Ok((found, layout))
+    }
+
+    async fn opened(&mut self, name: &str, identity: Identity) -> Result<(engine::Table, Arc<Layout>)> {
+        if let Some((_, found, layout)) = self.tables.iter().find(|(known, ..)| *known == identity) {
             return Ok((found.clone(), layout.clone()));
         }
-        let found = self.names.table(&table.name)?;
+        let found = self.names.table(name)?;
         // From here on the definition stays what it is. What was bound before must be of that.
         match self.statement.use_table(&found).await {
             Ok(()) => {}
@@ -218,10 +239,10 @@ impl<'t> EngineSource<'t> {
             Err(error) => return Err(error.into()),
         }
         let layout = found.layout();
-        if Identity::of(&found) != table.identity || layout.columns().len() != table.columns.len() {
+        if Identity::of(&found) != identity {
             return Err(redefined());
         }
-        self.tables.push((table.identity, found.clone(), layout.clone()));
+        self.tables.push((identity, found.clone(), layout.clone()));
         Ok((found, layout))
     }
 
@@ -290,6 +311,9 @@ impl Source for EngineSource<'_> {
         let formed = columns.iter().any(|column| is_formed(&table.columns[*column]));
         let Self { statement, handles, context, .. } = self;
         let given = context.as_ref().map(|(context, _)| *context);
+        if let Some(outlet) = given.and_then(|context| context.outlet.as_ref()) {
+            outlet.note_read();
+        }
         let failed = RefCell::new(None);
         let pause = async || {
             if let Some(context) = given

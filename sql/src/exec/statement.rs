@@ -8,9 +8,11 @@ use super::change::Outcome;
 use super::foreign::{self, Pending};
 use super::source::EngineSource;
 use super::{Executor, Row};
+use crate::catalog::Identity;
 use crate::error::{Again, Error, Result};
 use crate::expr::Context;
 use crate::expr::memory::size_of_row;
+use crate::expr::outlet::{Of, Outlet};
 use crate::pg_catalog::EngineCatalog;
 use crate::plan::Bound;
 use crate::types::Datum;
@@ -19,8 +21,12 @@ use crate::types::Datum;
 pub trait Rows {
     /// Takes the next row; the bytes that it keeps of it, which are charged to the memory limit.
     fn row(&mut self, row: &[Datum]) -> usize;
-    /// Forgets the rows of this statement: it is run again.
+    /// Forgets the rows of this statement: it is run again. Not called once rows have left through [`Rows::outlet`].
     fn restart(&mut self);
+    /// The way of rows to a client while the statement runs. None: the rows stay until it has ended.
+    fn outlet(&self) -> Option<&Outlet> {
+        None
+    }
 }
 
 impl Rows for Vec<Vec<Datum>> {
@@ -56,12 +62,14 @@ impl Terms {
 /// Runs a statement once: the rows that it counts, and the questions of its foreign keys that wait for the commit, as `waits`
 /// says.
 ///
+/// `tables`: those that the statement reads. All are opened before its first row if rows may leave before it has ended.
+///
 /// If it ends with an error after which it may run again ([`Error::again`]), what it has done is taken back.
 pub(crate) async fn run(
     catalog: EngineCatalog<'_>,
     transaction: &mut Transaction,
     terms: Terms,
-    bound: &Bound,
+    (bound, tables): (&Bound, &[(String, Identity)]),
     context: &Context,
     rows: &mut dyn Rows,
     waits: &dyn Fn(&Pending) -> bool,
@@ -74,6 +82,14 @@ pub(crate) async fn run(
     };
     let mut pending = Vec::new();
     let mut source = EngineSource::new((catalog.db, catalog.tables), transaction)?.within(context);
+    if let Some(outlet) = &context.outlet
+        && cannot_run_again(bound, context)
+    {
+        source.open(tables).await?;
+        source.attend()?;
+        let own_snapshot = terms.isolation == Isolation::ReadCommitted;
+        outlet.begin(if terms.alone { Of::Alone } else { Of::Open(own_snapshot) });
+    }
     let count = match run_bound(&mut source, bound, context, rows, &mut pending).await {
         Err(error) if terms.lets_run_again(&error) => {
             source.undo();
@@ -97,6 +113,12 @@ pub(crate) async fn run(
     }
 }
 
+/// True if nothing that happens behind its first row lets a statement run again: others are in the way of changes and locks alone,
+/// and the session's locks and wishes wait for the statement's end.
+fn cannot_run_again(bound: &Bound, context: &Context) -> bool {
+    matches!(bound, Bound::Query(query) if !query.locks) && context.facts.is_none() && context.meter.is_none()
+}
+
 async fn run_bound<'e, 't>(
     source: &'e mut EngineSource<'t>,
     bound: &Bound,
@@ -111,7 +133,12 @@ async fn run_bound<'e, 't>(
             let mut count = 0;
             let mut see = |row: &mut Row| {
                 count += 1;
-                kept.add(rows.row(row))?;
+                if let Some(outlet) = &context.outlet {
+                    kept.remove(outlet.take_left());
+                }
+                let bytes = rows.row(row);
+                kept.add(bytes)?;
+                context.gather(bytes);
                 Ok(ControlFlow::Continue(()))
             };
             executor.run(&query.plan, &[], &mut see).await?;

@@ -7,11 +7,12 @@
 //!
 //! Expressions never read tables: sub-queries are lifted out of them when they are bound, and stand here as columns.
 //!
-//! A statement's expressions share a [`Context`]: its parameters and times, the memory that it keeps ([`memory`]), and its turns
-//! between those of other statements ([`pace`]).
+//! A statement's expressions share a [`Context`]: its parameters and times, the memory that it keeps ([`memory`]), its turns
+//! between those of other statements ([`pace`]), and the way of its rows to a client ([`outlet`]).
 
 pub(crate) mod memory;
 pub(crate) mod meter;
+pub(crate) mod outlet;
 pub(crate) mod pace;
 
 use std::borrow::Cow;
@@ -89,6 +90,8 @@ pub(crate) struct Context {
     pub(crate) pace: pace::Pace,
     /// The memory that it keeps.
     pub(crate) memory: memory::Memory,
+    /// The way of its rows to a client while it runs; none: they stay until it has ended.
+    pub(crate) outlet: Option<outlet::Outlet>,
 }
 
 /// All that an expression may look at.

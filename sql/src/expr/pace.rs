@@ -69,6 +69,12 @@ impl Pace {
         self.look(SystemClock.now_ns())
     }
 
+    /// The turn is over: its beginning is long ago, and the clock is looked at with the next row.
+    fn end_turn(&self) {
+        self.since_ns.set(1);
+        self.left.set(1);
+    }
+
     /// Looks at the clock.
     fn look(&self, now_ns: u64) -> bool {
         let passed_ns = now_ns.saturating_sub(self.looked_ns.replace(now_ns));
@@ -85,7 +91,12 @@ impl Pace {
             self.since_ns.set(now_ns);
             return false;
         }
-        now_ns.saturating_sub(self.since_ns.get()) >= TURN_NS
+        let is_over = now_ns.saturating_sub(self.since_ns.get()) >= TURN_NS;
+        if is_over {
+            // Whatever has asked may be unable to pause.
+            self.left.set(1);
+        }
+        is_over
     }
 }
 
@@ -101,9 +112,15 @@ impl Context {
         let now_ns = SystemClock.now_ns();
         let from_ns = self.pace.asleep_until_ns.get().max(now_ns);
         self.pace.asleep_until_ns.set(from_ns.saturating_add(ns));
-        // The turn is over: its beginning is long ago, and the clock is looked at with the next row.
-        self.pace.since_ns.set(1);
-        self.pace.left.set(1);
+        self.pace.end_turn();
+    }
+
+    /// Rows of the answer have gathered.
+    #[inline]
+    pub(crate) fn gather(&self, bytes: usize) {
+        if self.outlet.as_ref().is_some_and(|outlet| outlet.gather(bytes)) {
+            self.pace.end_turn();
+        }
     }
 
     /// Sleeps as long as the statement has been told to.
@@ -131,6 +148,7 @@ impl Context {
     pub(crate) async fn pause(&self) -> Result<()> {
         self.check()?;
         self.slept().await?;
+        self.let_out().await?;
         (self.pace.give_way)().await;
         self.memory.settle().await?;
         let now_ns = SystemClock.now_ns();

@@ -13,8 +13,8 @@
 //! Rules:
 //! - An attempt that another one follows has been taken back ([`exec::run`]), and its rows are forgotten ([`Rows::restart`], which
 //!   is called here alone).
-//! - Rows leave when the statement has ended. If they ever leave before, [`Attempts::after`] is the place to say so: once rows have
-//!   left, no further attempt may follow.
+//! - Rows leave when the statement has ended, or before that through an outlet ([`Rows::outlet`]): once rows have left, no further
+//!   attempt follows ([`Attempts::after`]).
 //! - All attempts with one plan share its [`Context`]: the deadline is that of the first.
 
 use std::sync::Arc;
@@ -29,6 +29,7 @@ use super::{Answer, Prepared, Session};
 use crate::catalog::Identity;
 use crate::error::{Again, Error, Result, lock_timeout};
 use crate::exec::{self, Pending, Rows, Terms};
+use crate::expr::outlet::Outlet;
 use crate::expr::pace::Pace;
 use crate::expr::{Context, Deadline};
 use crate::parser::ast::{Statement, Strength};
@@ -113,8 +114,11 @@ impl Attempts {
         self.rebinds < REBINDS
     }
 
-    /// Counts an attempt that has ended with this error, and decides what follows.
-    fn after(&mut self, error: &Error, terms: Terms) -> Next {
+    /// Counts an attempt that has ended with this error, and decides what follows: nothing if rows of it have `left`.
+    fn after(&mut self, error: &Error, terms: Terms, left: bool) -> Next {
+        if left {
+            return Next::GiveUp;
+        }
         match error.again() {
             Again::Rebind => return if self.may_rebind() { Next::Rebind } else { Next::GiveUp },
             Again::Lock => {
@@ -206,13 +210,14 @@ impl Session {
                 if !self.bind_if_needed(run, &mut made)? {
                     continue;
                 }
-                run.context = Some(self.context_of(run));
+                run.context = Some(self.context_of(run, rows.outlet()));
             }
             let error = match self.attempt(work, &mut own, rows).await {
                 Ok(count) => return Ok(count),
                 Err(error) => error,
             };
-            let next = made.after(&error, self.terms());
+            let left = rows.outlet().is_some_and(Outlet::has_let_out);
+            let next = made.after(&error, self.terms(), left);
             if next == Next::GiveUp {
                 return Err(error);
             }
@@ -251,20 +256,26 @@ impl Session {
         own: &mut Option<Transaction>,
         rows: &mut dyn Rows,
     ) -> Result<u64> {
-        let (bound, context) = match work {
-            Work::Tree { bound, context } => (*bound, *context),
+        let (bound, context, tables) = match work {
+            Work::Tree { bound, context } => (*bound, *context, &[][..]),
             Work::Prepared(run) => (
                 run.prepared.bound.as_ref().expect("a statement on rows is bound"),
                 run.context.as_ref().expect("it was made when the plan was looked at"),
+                &run.prepared.definitions[..],
             ),
         };
+        if let Some(outlet) = &context.outlet {
+            outlet.shut();
+        }
         let terms = self.terms();
         let (read_only, patience) = (self.settings.read_only, self.settings.lock_timeout);
         let (catalog, open) = self.catalog_and_open();
         if let Some(open) = open {
             let modes = &open.constraints;
             let waits = |one: &Pending| one.may_wait() && modes.deferred(&one.key().name, one.key().deferred);
-            let ran = exec::run(catalog, &mut open.transaction, terms, bound, context, rows, &waits).await;
+            let ran =
+                exec::run(catalog, &mut open.transaction, terms, (bound, tables), context, rows, &waits)
+                    .await;
             let (count, later) = ran?;
             open.deferred.extend(later);
             return Ok(count);
@@ -282,7 +293,8 @@ impl Session {
                 own
             }
         };
-        let (count, _) = exec::run(catalog, transaction, terms, bound, context, rows, &|_| false).await?;
+        let (count, _) =
+            exec::run(catalog, transaction, terms, (bound, tables), context, rows, &|_| false).await?;
         let transaction = own.take().expect("the statement has run in it");
         transaction.commit_with(|| context.interrupt.decide()).await?;
         Ok(count)
@@ -340,7 +352,7 @@ impl Session {
     }
 
     /// The context of the attempts with one plan.
-    fn context_of(&mut self, run: &mut Run<'_>) -> Context {
+    fn context_of(&mut self, run: &mut Run<'_>, outlet: Option<&Outlet>) -> Context {
         let statement = self.clock.wall_us();
         let limit = self.settings.statement_timeout;
         let meter = self.meter.clone();
@@ -370,6 +382,7 @@ impl Session {
             meter,
             pace: Pace::new(self.give_way),
             memory: self.spare.take(&self.db),
+            outlet: outlet.cloned(),
         }
     }
 
@@ -489,10 +502,10 @@ mod tests {
 
     /// The step that follows, its number until another one follows, and that one.
     fn follows(attempts: &mut Attempts, error: &Error, terms: Terms) -> (Next, u32, Next) {
-        let first = attempts.after(error, terms);
+        let first = attempts.after(error, terms, false);
         let mut times = 1;
         loop {
-            let next = attempts.after(error, terms);
+            let next = attempts.after(error, terms, false);
             if next != first || times > 1000 {
                 return (first, times, next);
             }
@@ -517,7 +530,7 @@ mod tests {
         }
         let mut attempts = Attempts::default();
         let mut count = 1;
-        while attempts.after(&stale, ALONE) != Next::GiveUp {
+        while attempts.after(&stale, ALONE, false) != Next::GiveUp {
             count += 1;
         }
         assert_eq!(count, TRIES * TRIES);
@@ -537,13 +550,23 @@ mod tests {
             (error("40001", Again::Stale), snapshot),
         ];
         for (error, terms) in cases {
-            assert_eq!(Attempts::default().after(&error, terms), Next::GiveUp, "{error:?} {terms:?}");
+            assert_eq!(Attempts::default().after(&error, terms, false), Next::GiveUp, "{error:?} {terms:?}");
         }
         let alone = Terms { alone: true, ..snapshot };
-        assert_eq!(Attempts::default().after(&error("40001", Again::Stale), alone), Next::Anew);
+        assert_eq!(Attempts::default().after(&error("40001", Again::Stale), alone, false), Next::Anew);
         let rebind = error("40001", Again::Rebind);
-        assert_eq!(Attempts::of_tree().after(&rebind, OPEN), Next::GiveUp);
-        assert_eq!(Attempts::of_tree().after(&error("40001", Again::Stale), OPEN), Next::GoOn);
+        assert_eq!(Attempts::of_tree().after(&rebind, OPEN, false), Next::GiveUp);
+        assert_eq!(Attempts::of_tree().after(&error("40001", Again::Stale), OPEN, false), Next::GoOn);
+    }
+
+    #[test]
+    fn nothing_follows_rows_that_have_left() {
+        for again in [Again::No, Again::Stale, Again::Rebind, Again::Lock] {
+            for terms in [OPEN, ALONE] {
+                let next = Attempts::default().after(&error("40001", again), terms, true);
+                assert_eq!(next, Next::GiveUp, "{again:?} {terms:?}");
+            }
+        }
     }
 
     #[test]
@@ -552,7 +575,7 @@ mod tests {
         for (again, next) in [(Again::Rebind, Next::Rebind), (Again::Lock, Next::Wait)] {
             let mut attempts = Attempts::default();
             follows(&mut attempts, &stale, OPEN);
-            assert_eq!(attempts.after(&error("40001", again), OPEN), next);
+            assert_eq!(attempts.after(&error("40001", again), OPEN, false), next);
             assert_eq!(follows(&mut attempts, &stale, OPEN), (Next::GoOn, 99, Next::GiveUp));
         }
     }

@@ -20,6 +20,9 @@ impl Session {
         fixed: bool,
     ) -> Result<Answer> {
         self.note_begin(&prepared.text);
+        if let Some(outlet) = rows.outlet() {
+            outlet.shut();
+        }
         if !prepared.is_end() {
             check_open(self)?;
             self.refresh_objects().map_err(|error| self.failed(error))?;

@@ -364,7 +364,8 @@ impl Session {
     /// Runs a prepared statement and hands its rows over one by one; the answer has none.
     ///
     /// # Errors
-    /// As [`Session::execute`]; rows that were handed over before mean nothing then.
+    /// As [`Session::execute`]; rows that were handed over before mean nothing then, but those that have left through
+    /// [`Rows::outlet`] cannot be taken back.
     pub async fn execute_to(
         &mut self,
         prepared: &mut Prepared,

@@ -18,4 +18,5 @@ mod schemas;
 mod sequences;
 mod sessions;
 mod sqllogictest;
+mod streams;
 mod tiering;
