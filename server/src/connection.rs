@@ -147,7 +147,7 @@ pub(crate) async fn serve(guest: Guest, shared: Arc<Shared>) {
     let Ok(stream) = Stream::attach(guest.stream) else { return };
     let session = Session::new(&shared.db)
         .with_interrupt(guest.peer.interrupt.clone())
-        .with_give_way(|| Box::pin(tokio::task::yield_now()))
+        .with_give_way(|| Box::pin(give_way()))
         .with_common(&shared.common, guest.peer.id)
         .with_client(client_of(&guest.peer, stream.peer_address()));
     let mut connection = Connection {
@@ -194,6 +194,14 @@ pub(crate) async fn serve(guest: Guest, shared: Arc<Shared>) {
         let last = out::write(&out, &connection.stream, &connection.shared.counts, None);
         let _ = tokio::time::timeout(Duration::from_secs(1), last).await;
     }
+}
+
+/// Lets the other clients of the thread have a turn, and before them the threads that wait for its processor. The system would give
+/// these a turn, too, but only when milliseconds have passed: a client on this machine, or the server's other threads, would wait that
+/// long beside a statement that runs without end.
+async fn give_way() {
+    std::thread::yield_now();
+    tokio::task::yield_now().await;
 }
 
 /// The work has panicked; the hook of panics has told where.
