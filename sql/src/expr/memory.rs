@@ -23,7 +23,7 @@ const AHEAD: u64 = 512 << 10;
 /// Largest value where nothing is charged: while a constant is computed.
 const LARGEST: u64 = 64 << 20;
 
-/// What an operator of a statement may keep in memory, and all of them in files, in bytes.
+/// Bytes that an operator of a statement may keep in memory, and in files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     pub(crate) operator: u64,
@@ -117,7 +117,7 @@ impl Memory {
         Ok(())
     }
 
-    /// So many bytes less.
+    /// Gives bytes back.
     pub(crate) fn give_back(&self, bytes: u64) {
         let kept = self.kept.get().saturating_sub(bytes);
         self.kept.set(kept);
@@ -215,12 +215,12 @@ impl Kept<'_> {
         self.bytes -= bytes;
     }
 
-    /// How many.
+    /// Returns the bytes that it keeps.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Leaves them to another owner, who gives them back ([`Memory::give_back`]): how many.
+    /// Leaves its bytes to another owner, which gives them back ([`Memory::give_back`]), and returns their number.
     pub(crate) fn pass_on(&mut self) -> usize {
         std::mem::take(&mut self.bytes) as usize
     }

@@ -93,7 +93,7 @@ pub(crate) struct Context {
     pub(crate) pace: pace::Pace,
     /// The memory that it keeps.
     pub(crate) memory: memory::Memory,
-    /// What its operators may keep before their rows go to a file.
+    /// The memory of an operator, before its rows go to a file.
     pub(crate) grant: memory::Grant,
     /// Work for its next pause.
     pub(crate) later: later::Later,
