@@ -188,7 +188,15 @@ impl ColumnScanState {
         self.left -= rows.len() as u64;
         match &mut self.aggregator {
             Some((aggregator, _)) => rows.iter().for_each(|row| aggregator.push_row(row)),
-            None => self.others.push_rows(rows),
+            None => {
+                // A batch is cut only where a look has more rows than a batch.
+                for part in rows.chunks(self.batch_rows) {
+                    if self.others.rows() + part.len() > self.batch_rows {
+                        self.ready.push_back(self.others.finish());
+                    }
+                    self.others.push_rows(part);
+                }
+            }
         }
     }
 

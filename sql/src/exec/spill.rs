@@ -159,6 +159,8 @@ pub(super) struct Sorter<'e> {
     keys: &'e [SortKey],
     rows: Vec<Keyed>,
     kept: Kept<'e>,
+    /// Bytes of the keys among those that are kept.
+    key_bytes: usize,
     runs: Option<Rc<Runs>>,
     /// There are no files.
     stays: bool,
@@ -166,14 +168,24 @@ pub(super) struct Sorter<'e> {
 
 impl<'e> Sorter<'e> {
     pub(super) fn new(context: &'e Context, keys: &'e [SortKey]) -> Self {
-        Self { context, keys, rows: Vec::new(), kept: context.memory.kept(), runs: None, stays: false }
+        Self {
+            context,
+            keys,
+            rows: Vec::new(),
+            kept: context.memory.kept(),
+            key_bytes: 0,
+            runs: None,
+            stays: false,
+        }
     }
 
     /// Takes a row.
     pub(super) fn push(&mut self, row: &mut Row, outer: &[Datum]) -> Result<()> {
         let env = Env { row, outer, context: self.context };
         let key = self.keys.iter().map(|key| key.expr.eval(&env)).collect::<Result<Row>>()?;
-        self.kept.add(size_of_row(row) + size_of_row(&key))?;
+        let key_bytes = size_of_row(&key);
+        self.kept.add(size_of_row(row) + key_bytes)?;
+        self.key_bytes += key_bytes;
         self.rows.push((key, std::mem::take(row)));
         // Where memory is short, less is kept than was granted.
         let short = self.context.memory.is_short() && self.kept.bytes() >= 16 * BLOCK as u64;
@@ -200,6 +212,7 @@ impl<'e> Sorter<'e> {
                 Rc::clone(self.runs.insert(Rc::new(runs)))
             }
         };
+        self.key_bytes = 0;
         let (rows, bytes) = (std::mem::take(&mut self.rows), self.kept.pass_on());
         self.context.do_later(Box::new(Handed { rows, bytes, runs }));
         Ok(())
@@ -212,6 +225,9 @@ impl<'e> Sorter<'e> {
             let mut rows = std::mem::take(&mut self.rows);
             let compare = |a: usize, b: usize| order(self.keys, &rows[a].0, &rows[b].0);
             let places = sorted_places(context, rows.len(), compare).await?;
+            // The rows may be kept by another operator from here on, and keys are of no more use.
+            rows.iter_mut().for_each(|(key, _)| *key = Row::new());
+            self.kept.remove(self.key_bytes);
             let rows = places.into_iter().map(|place| std::mem::take(&mut rows[place as usize].1));
             return emit(context, rows, sink).await;
         };

@@ -104,6 +104,7 @@ fn files_have_a_limit() {
         (error.code, &*error.message),
         ("53400", "temporary file size exceeds \"temp_file_limit\" (200kB)")
     );
+    run(&mut session, "set temp_file_limit = '50kB'");
     assert_eq!(refused(&mut session, "select k, max(s) from t group by k"), "53400");
     run(&mut session, "reset temp_file_limit");
     assert_eq!(rows(&mut session, "select k from t order by k desc limit 1"), ["6000"]);
