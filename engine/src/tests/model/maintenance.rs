@@ -339,7 +339,8 @@ fn idle_abort() {
 }
 
 /// A statement whose owner waits for its own user is no idleness, between operations and amid a scan; what comes behind it is.
-fn attended() {
+#[test]
+fn an_attended_statement_is_not_idle() {
     let world = world(&[(1, 0), (2, 0)]);
     let mut tx = world.begin(Isolation::Snapshot);
     // The first round notes it, those behind find it as it was.
@@ -367,11 +368,6 @@ fn attended() {
         assert_eq!(rows, if is_attended { 2 } else { 1 });
     }
     assert_eq!(world.db.statistics().aborts.idle, 1);
-}
-
-#[test]
-fn an_attended_statement_is_not_idle() {
-    model::run(20, attended);
 }
 
 #[test]
