@@ -23,11 +23,14 @@ impl Charge {
         self.bytes
     }
 
-    /// Takes so many more.
+    /// Takes so many more. None are had at any time, though more is in use than the limit allows.
     ///
     /// # Errors
     /// As [`Budget::charge`]; nothing is taken then.
     pub(crate) fn add(&mut self, bytes: u64) -> Result<(), OutOfMemory> {
+        if bytes == 0 {
+            return Ok(());
+        }
         self.budget.charge(self.kind, bytes)?;
         self.bytes += bytes;
         Ok(())
@@ -54,5 +57,21 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.budget.release(self.kind, self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_had_beyond_the_limit() {
+        let budget = Arc::new(Budget::new(Some(1 << 20)));
+        let mut all = Charge::none(&budget, MemoryKind::Transactions);
+        all.add(900 << 10).expect("there is room");
+        budget.set_limit(Some(512 << 10));
+        let mut more = Charge::none(&budget, MemoryKind::Transactions);
+        assert!(more.add(1).is_err());
+        more.add(0).expect("nothing is asked for");
     }
 }
