@@ -4,14 +4,13 @@
 //! server in turn. Connections share one thread, which waits for no answer while another one is there.
 //!
 //! `queries`: what applications ask of these tables. `ch`, `tpch`: suites of 22 analytical queries, DuckDB beside the servers.
-//! `beside`: point selects while a query runs. `stream`: memory while long answers are read.
+//! `beside`: point selects while a query runs.
 
 mod analytics;
 mod beside;
 mod duck;
 mod queries;
 mod schema;
-mod stream;
 mod suite;
 mod tpcc;
 mod transactions;
@@ -42,8 +41,6 @@ enum What {
     Tpch(analytics::TpcH),
     /// Measures point selects alone and beside a query that never ends, over the tables of `ch`.
     Beside(beside::Run),
-    /// Reads answers that are longer than memory should hold, and tells how much of it the server takes for them.
-    Stream(stream::Run),
 }
 
 /// Which servers.
@@ -97,7 +94,6 @@ fn main() -> Result<()> {
             What::Ch(run) => analytics::ch(&run).await,
             What::Tpch(run) => analytics::tpch(&run).await,
             What::Beside(run) => beside::run(&run).await,
-            What::Stream(run) => stream::run(&run).await,
         }
     })
 }
