@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# CH-benCHmark, point selects beside a query, and TPC-H: PostgreSQL with its workers, DuckDB and `thermocline serve`, on the same rows.
+# CH-benCHmark, point selects beside a query, memory of long answers, and TPC-H: PostgreSQL with its workers, DuckDB and `thermocline
+# serve`, on the same rows.
 #
 #   lab/wire/analytics.sh [warehouses, default 4] [TPC-H's scale, default 1] [options of `thermocline-wire ch` and `tpch` …]
 #
@@ -20,5 +21,6 @@ suite=("${servers[@]}" --duckdb "$python" --files "$dir/rows" --memory "thermocl
 if [ "$warehouses" != 0 ]; then
   "$wire" ch "${suite[@]}" --warehouses "$warehouses" "$@"
   "$wire" beside "${servers[@]}" --warehouses "$warehouses"
+  "$wire" stream "${servers[@]}" --memory "thermocline=$ours"
 fi
 [ "$scale" = 0 ] || "$wire" tpch "${suite[@]}" --scale "$scale" "$@"

@@ -47,32 +47,34 @@ pub struct Placement {
     pub cold: Vec<Misplaced>,
 }
 
-/// More accesses a byte first; what is equal, in the order of places.
-fn denser(a: &Sampled, b: &Sampled) -> Ordering {
+/// More accesses a byte first.
+fn density(a: &Sampled, b: &Sampled) -> Ordering {
     let (left, right) = (
         u128::from(a.accesses) * u128::from(b.bytes.max(1)),
         u128::from(b.accesses) * u128::from(a.bytes.max(1)),
     );
+    right.cmp(&left)
+}
+
+/// More accesses a byte first; what is equal, in the order of places.
+fn denser(a: &Sampled, b: &Sampled) -> Ordering {
     // Of equals, those that are pinned stay: a move costs and gains nothing.
-    right.cmp(&left).then(b.pinned.cmp(&a.pinned)).then((a.container, a.place).cmp(&(b.container, b.place)))
+    density(a, b).then(b.pinned.cmp(&a.pinned)).then((a.container, a.place).cmp(&(b.container, b.place)))
 }
 
 impl Placement {
     /// The densest prefix of a sample that fits into so many bytes, and what is on the wrong side of its end.
+    ///
+    /// Among tuples as dense as the first that does not fit, those that fit are in it, too; the pinned ones are asked first. So what
+    /// was applied asks for no further move.
     ///
     /// A sample of a share of all tuples has the same share of the budget.
     #[must_use]
     pub fn of(mut sample: Vec<Sampled>, budget_bytes: u64) -> Self {
         sample.sort_unstable_by(denser);
         let mut left = budget_bytes;
-        let hot_count = sample
-            .iter()
-            .take_while(|tuple| {
-                let fits = tuple.accesses > 0 && u64::from(tuple.bytes) <= left;
-                left = if fits { left - u64::from(tuple.bytes) } else { 0 };
-                fits
-            })
-            .count();
+        // The first that does not fit: of those behind it, only its equals may take what is left.
+        let mut first_out: Option<Sampled> = None;
         let mut placement = Self::default();
         let misplaced = |tuple: &Sampled| Misplaced {
             container: tuple.container,
@@ -80,12 +82,18 @@ impl Placement {
             bytes: tuple.bytes,
             accesses: tuple.accesses,
         };
-        for (at, tuple) in sample.iter().enumerate() {
+        for tuple in &sample {
+            let bytes = u64::from(tuple.bytes);
+            let may_fit = first_out.is_none_or(|out| density(&out, tuple).is_eq());
+            let is_hot = tuple.accesses > 0 && may_fit && bytes <= left;
             let budget = placement.budgets.entry(tuple.container).or_default();
-            if at < hot_count {
-                *budget += u64::from(tuple.bytes);
+            if is_hot {
+                left -= bytes;
+                *budget += bytes;
+            } else {
+                first_out.get_or_insert(*tuple);
             }
-            match (at < hot_count, tuple.pinned) {
+            match (is_hot, tuple.pinned) {
                 (true, false) => placement.hot.push(misplaced(tuple)),
                 (false, true) => placement.cold.push(misplaced(tuple)),
                 _ => {}
@@ -131,6 +139,19 @@ mod tests {
         pinned.fold((0, 0), |(accesses, bytes), tuple| {
             (accesses + tuple.accesses, bytes + u64::from(tuple.bytes))
         })
+    }
+
+    /// Equals at the end of the prefix: a pinned one that does not fit, and one behind it that does.
+    #[test]
+    fn of_equals_at_the_end_those_that_fit_stay() {
+        let of = |place, container, bytes, accesses, pinned| Sampled { container, place, bytes, accesses, pinned };
+        let sample = [of(0, 0, 60, 90, false), of(1, 2, 30, 20, true), of(2, 0, 15, 10, false)];
+        let placement = Placement::of(sample.to_vec(), 80);
+        let places = |list: &[Misplaced]| list.iter().map(|to| to.place).collect::<Vec<_>>();
+        assert_eq!((places(&placement.hot), places(&placement.cold)), (vec![0, 2], vec![1]));
+        let applied = [of(0, 0, 60, 90, true), of(1, 2, 30, 20, false), of(2, 0, 15, 10, true)];
+        let again = Placement::of(applied.to_vec(), 80);
+        assert!(again.hot.is_empty() && again.cold.is_empty());
     }
 
     proptest! {

@@ -4,13 +4,15 @@
 //! server in turn. Connections share one thread, which waits for no answer while another one is there.
 //!
 //! `queries`: what applications ask of these tables. `ch`, `tpch`: suites of 22 analytical queries, DuckDB beside the servers.
-//! `beside`: point selects while a query runs.
+//! `beside`: point selects while a query runs. `stream`: memory while long answers are read. `kept`: queries that keep many rows.
 
 mod analytics;
 mod beside;
 mod duck;
+mod kept;
 mod queries;
 mod schema;
+mod stream;
 mod suite;
 mod tpcc;
 mod transactions;
@@ -41,6 +43,10 @@ enum What {
     Tpch(analytics::TpcH),
     /// Measures point selects alone and beside a query that never ends, over the tables of `ch`.
     Beside(beside::Run),
+    /// Asks queries that keep many rows: the first few of an order, sorts and groups beyond their memory.
+    Kept(kept::Run),
+    /// Reads answers that are longer than memory should hold, and tells how much of it the server takes for them.
+    Stream(stream::Run),
 }
 
 /// Which servers.
@@ -94,6 +100,8 @@ fn main() -> Result<()> {
             What::Ch(run) => analytics::ch(&run).await,
             What::Tpch(run) => analytics::tpch(&run).await,
             What::Beside(run) => beside::run(&run).await,
+            What::Kept(run) => kept::run(&run).await,
+            What::Stream(run) => stream::run(&run).await,
         }
     })
 }

@@ -123,7 +123,7 @@ pub(crate) async fn run(run: &Run) -> Result<()> {
 }
 
 /// Do all servers give the same answer? Tells it if not.
-async fn is_answered_alike(clients: &[Client], names: &[&str], query: &str) -> Result<bool> {
+pub(crate) async fn is_answered_alike(clients: &[Client], names: &[&str], query: &str) -> Result<bool> {
     let mut first = None;
     for (client, name) in clients.iter().zip(names) {
         let rows = match answer(client, query).await {
@@ -148,7 +148,12 @@ async fn is_answered_alike(clients: &[Client], names: &[&str], query: &str) -> R
 }
 
 /// Seconds that each server takes for a query: the median of rounds that go from server to server.
-async fn times(clients: &[Client], query: &str, prepared: bool, rounds: usize) -> Result<Vec<f64>> {
+pub(crate) async fn times(
+    clients: &[Client],
+    query: &str,
+    prepared: bool,
+    rounds: usize,
+) -> Result<Vec<f64>> {
     let mut all = vec![Vec::new(); clients.len()];
     let mut statements = Vec::new();
     for client in clients {

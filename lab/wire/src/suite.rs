@@ -65,7 +65,7 @@ fn numbers(text: &str) -> std::result::Result<Numbers, String> {
     Ok(Numbers(all))
 }
 
-fn process(text: &str) -> std::result::Result<(String, u32), String> {
+pub(crate) fn process(text: &str) -> std::result::Result<(String, u32), String> {
     let (name, pid) = text.split_once('=').ok_or("NAME=PID")?;
     Ok((name.to_owned(), pid.parse().map_err(|error| format!("{pid}: {error}"))?))
 }
@@ -263,14 +263,14 @@ fn fill_duck(suite: &Suite, duck: &mut Duck, files: &Path) -> Result<()> {
 }
 
 /// Bytes of a line of `/proc/PID/status`.
-fn status(pid: u32, line: &str) -> Option<u64> {
+pub(crate) fn status(pid: u32, line: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = text.lines().find_map(|found| found.strip_prefix(line))?;
     Some(line.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)
 }
 
 /// Forgets the most that a process has held, and returns what it holds.
-fn rest(pid: u32) -> Option<u64> {
+pub(crate) fn rest(pid: u32) -> Option<u64> {
     std::fs::write(format!("/proc/{pid}/clear_refs"), "5").ok()?;
     status(pid, "VmRSS")
 }

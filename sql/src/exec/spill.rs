@@ -84,7 +84,7 @@ pub(super) struct Reader {
     spilled: Rc<Spilled>,
     blocks: Blocks,
     block: Vec<u8>,
-    /// How far the block has been read.
+    /// Bytes of the block that have been read.
     at: usize,
     /// Values of a row.
     width: usize,

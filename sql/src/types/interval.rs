@@ -283,8 +283,7 @@ fn parse_iso(lower: &str, text: &str) -> Result<Interval> {
         (date, &DATE[..], '-', ["year", "month", "day"]),
         (time, &TIME[..], ':', ["hour", "minute", "second"]),
     ] {
-        let is_alternative =
-            !part.contains(char::is_alphabetic) && part.len() > 1 && part[1..].contains(sign);
+        let is_alternative = !part.contains(char::is_alphabetic) && part.chars().skip(1).any(|c| c == sign);
         if is_alternative {
             let pieces: Vec<&str> = part.split(sign).collect();
             if pieces.len() > units.len() {
