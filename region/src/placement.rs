@@ -144,7 +144,8 @@ mod tests {
     /// Equals at the end of the prefix: a pinned one that does not fit, and one behind it that does.
     #[test]
     fn of_equals_at_the_end_those_that_fit_stay() {
-        let of = |place, container, bytes, accesses, pinned| Sampled { container, place, bytes, accesses, pinned };
+        let of =
+            |place, container, bytes, accesses, pinned| Sampled { container, place, bytes, accesses, pinned };
         let sample = [of(0, 0, 60, 90, false), of(1, 2, 30, 20, true), of(2, 0, 15, 10, false)];
         let placement = Placement::of(sample.to_vec(), 80);
         let places = |list: &[Misplaced]| list.iter().map(|to| to.place).collect::<Vec<_>>();
