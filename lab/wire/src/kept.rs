@@ -27,7 +27,7 @@ pub(crate) struct Run {
     loaded: bool,
 }
 
-/// What is asked: what it is, and the query. `$rows` are all rows but ten.
+/// Queries, each with a name. `$rows` are all rows but ten.
 const QUERIES: [(&str, &str); 8] = [
     ("top 10 by a number", "select id, k from kept order by k desc, id limit 10"),
     ("top 10 by a text", "select id, t from kept order by t, id limit 10"),

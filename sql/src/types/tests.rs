@@ -12,7 +12,7 @@ fn there_and_back(value: &Datum, ty: Type) {
     assert_eq!(text::show(&read, ty, &Zone::UTC), shown);
 }
 
-/// What texts of values are made of, in any order: signs, words and digits, among them characters of more than a byte.
+/// Pieces of texts of values, in any order: signs, words and digits, among them characters of more than a byte.
 fn words() -> impl Strategy<Value = String> {
     let words = [
         "P",
