@@ -8,17 +8,16 @@
 //! Rules:
 //! - A row whose group is there is taken at once; so the rows of a group are all here, or all in one partition.
 //! - Groups come in the order in which their first rows came, but for those of partitions, which come behind.
-//! - Below [`LEVELS`] levels rows stay in memory, as they do where there are no files: they are refused (53200) where the limit does not
-//!   hold them.
+//! - Below the levels of [`Beyond`] rows stay in memory, as they do where there are no files: they are refused (53200) where the limit
+//!   does not hold them.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
 
 use super::batch::Pipeline;
 use super::sort::{order, sorted_places};
-use super::spill::Partitions;
+use super::spill::Beyond;
 use super::{Executor, Flow, Row, Sink, Source};
 use crate::error::Result;
 use crate::expr::memory::{Kept, size_behind, size_of_row};
@@ -26,9 +25,6 @@ use crate::expr::{Context, Env, Expr};
 use crate::functions::aggregates::State;
 use crate::plan::{AggregateCall, Plan};
 use crate::types::Datum;
-
-/// Levels of partitions.
-const LEVELS: u32 = 4;
 
 /// The groups of one level, as rows come.
 pub(super) struct Grouping<'g> {
@@ -44,76 +40,18 @@ pub(super) struct Grouping<'g> {
     args: Row,
 }
 
-/// Rows of groups beyond the grant.
-pub(super) struct Beyond {
-    level: u32,
-    hasher: RandomState,
-    /// None: there is room yet.
-    partitions: Option<Partitions>,
-    /// There are no files, or levels.
-    stays: bool,
-}
-
-impl Beyond {
-    pub(super) fn new(level: u32) -> Self {
-        Self { level, hasher: RandomState::new(), partitions: None, stays: level >= LEVELS }
-    }
-
-    /// True if no further group may be kept: so many bytes are.
-    pub(super) fn begins(&mut self, kept: u64, context: &Context) -> Result<bool> {
-        let is_short = context.memory.is_short() && kept >= 1 << 20;
-        if self.partitions.is_none() && !self.stays && (is_short || kept >= context.grant.operator) {
-            match context.memory.spill_file()? {
-                Some(file) => self.partitions = Some(Partitions::new(file, context)),
-                None => self.stays = true,
-            }
-        }
-        Ok(self.partitions.is_some())
-    }
-
-    /// Takes a row of another group.
-    pub(super) fn push(&mut self, key: &[Datum], row: &[Datum], context: &Context) {
-        let hash = self.hasher.hash_one(key);
-        self.partitions.as_mut().expect("it has begun").push(hash, row, context);
-    }
-
-    /// Groups the rows of each partition, and hands the groups over.
-    pub(super) async fn finish(
-        self,
-        context: &Context,
-        outer: &[Datum],
-        (keys, calls): (&[Expr], &[AggregateCall]),
-        sink: &mut dyn FnMut(&mut Row) -> Flow,
-    ) -> Flow {
-        let Some(partitions) = self.partitions else { return Ok(ControlFlow::Continue(())) };
-        for mut part in partitions.finish(context).await? {
-            let mut grouping = Grouping::new(context, outer, (keys, calls), self.level + 1);
-            while let Some(mut row) = part.next().await? {
-                grouping.take(&mut row)?;
-                if context.is_due() {
-                    context.pause().await?;
-                }
-            }
-            if Box::pin(grouping.finish(sink)).await?.is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-        }
-        Ok(ControlFlow::Continue(()))
-    }
-}
-
 impl<'g> Grouping<'g> {
     fn new(
         context: &'g Context,
         outer: &'g [Datum],
         (keys, calls): (&'g [Expr], &'g [AggregateCall]),
-        level: u32,
+        beyond: Beyond,
     ) -> Self {
         let mut groups = Vec::new();
         if keys.is_empty() {
             groups.push((Row::new(), calls.iter().map(Running::start).collect()));
         }
-        let (places, kept, beyond) = (HashMap::new(), context.memory.kept(), Beyond::new(level));
+        let (places, kept) = (HashMap::new(), context.memory.kept());
         Self { context, outer, keys, calls, groups, places, kept, beyond, key: Row::new(), args: Row::new() }
     }
 
@@ -163,8 +101,32 @@ impl<'g> Grouping<'g> {
             }
         }
         drop(kept);
-        beyond.finish(context, outer, (keys, calls), sink).await
+        group_parts(beyond, context, outer, (keys, calls), sink).await
     }
+}
+
+/// Groups the rows that were left beyond the grant, and hands the groups over.
+pub(super) async fn group_parts(
+    beyond: Beyond,
+    context: &Context,
+    outer: &[Datum],
+    (keys, calls): (&[Expr], &[AggregateCall]),
+    sink: &mut dyn FnMut(&mut Row) -> Flow,
+) -> Flow {
+    let below = beyond.below();
+    for mut part in beyond.parts(context).await? {
+        let mut grouping = Grouping::new(context, outer, (keys, calls), below.twin(context)?);
+        while let Some(mut row) = part.next().await? {
+            grouping.take(&mut row)?;
+            if context.is_due() {
+                context.pause().await?;
+            }
+        }
+        if Box::pin(grouping.finish(sink)).await?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
 }
 
 impl<S: Source> Executor<'_, S> {
@@ -181,7 +143,7 @@ impl<S: Source> Executor<'_, S> {
         {
             return Box::pin(self.group_batches(&pipeline, keys, calls, sink)).await;
         }
-        let mut grouping = Grouping::new(self.context, outer, (keys, calls), 0);
+        let mut grouping = Grouping::new(self.context, outer, (keys, calls), Beyond::new());
         let mut see = |row: &mut Row| grouping.take(row).map(|()| ControlFlow::Continue(()));
         self.run(input, outer, &mut see).await?;
         grouping.finish(sink).await.map(drop)

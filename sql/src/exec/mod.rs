@@ -9,9 +9,10 @@
 //! | file | does |
 //! |---|---|
 //! | `source` | the one trait by which rows come from and go to the engine, and values change their form |
-//! | `batch` | groups over a table that is read by batches of columns |
+//! | `batch` | groups, and first rows of an order, over a table that is read by batches of columns |
 //! | `operators` | the operators that only pass rows on or sort them |
 //! | `group` | GROUP BY and aggregates |
+//! | `distinct` | DISTINCT and set operations |
 //! | `join` | joins |
 //! | `inner` | scans that run once for each row of another plan |
 //! | `recursive` | WITH RECURSIVE, and functions that make rows in a select list |
@@ -22,7 +23,8 @@
 //! | `meter` | what EXPLAIN ANALYZE counts |
 //! | `spool` | rows that a change keeps until all of them are known |
 //! | `coded` | values as bytes |
-//! | `sort` | orders, in pieces between which others have a turn |
+//! | `sorter` | ORDER BY |
+//! | `sort` | orders of rows that are kept, and the first rows of an order |
 //! | `spill` | rows beyond memory |
 //! | `lock` | SELECT … FOR UPDATE and its like |
 //! | `statement` | one run of a statement: its rows, its changes, its foreign keys |
@@ -30,6 +32,7 @@
 mod batch;
 mod change;
 mod coded;
+mod distinct;
 mod foreign;
 mod group;
 mod inner;
@@ -40,6 +43,7 @@ mod operators;
 mod recursive;
 mod series;
 mod sort;
+mod sorter;
 mod source;
 mod spill;
 mod spool;
@@ -189,7 +193,7 @@ impl<'e, S: Source> Executor<'e, S> {
                 Box::pin(self.limit(input, limit.as_ref(), offset.as_ref(), outer, sink)).await
             }
             Plan::SetOp { op, all, left, right } => {
-                Box::pin(self.set_op(*op, *all, left, right, outer, sink)).await
+                Box::pin(self.set_op((*op, *all), (left, right), outer, sink)).await
             }
             Plan::Extend(input, Extension::Sets(sets)) => Box::pin(self.sets(input, sets, outer, sink)).await,
             Plan::Extend(input, Extension::Windows(calls)) => {

@@ -1,20 +1,18 @@
-//! Scans, filters, projections, sorting, DISTINCT, LIMIT, set operations.
+//! Scans, filters, projections, sorting, LIMIT.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use super::batch::Pipeline;
 use super::inner::{Inner, KeptScan, is_outer};
 use super::sort::First;
+use super::sorter::Sorter;
 use super::source::Seen;
-use super::spill::Sorter;
 use super::{Executor, Flow, KeptRows, Row, Sink, Source, emit};
 use crate::catalog::Table;
 use crate::error::{Again, Error, Result};
-use crate::expr::memory::{Kept, size_of_row};
-use crate::expr::{Call, Comparison, Context, Env, Expr};
-use crate::parser::ast::SetOp;
+use crate::expr::{Call, Comparison, Env, Expr};
 use crate::plan::{Access, KeyPart, Plan, SortKey, Used};
 use crate::types::Datum;
 
@@ -387,29 +385,6 @@ impl<S: Source> Executor<'_, S> {
         sorter.finish(sink).await
     }
 
-    pub(super) async fn distinct(
-        &mut self,
-        input: &Plan,
-        keys: Option<&[Expr]>,
-        outer: &[Datum],
-        sink: Sink<'_>,
-    ) -> Result<()> {
-        let context = self.context;
-        let mut seen = Distinct::new(context);
-        let mut see = |row: &mut Row| {
-            let is_new = match keys {
-                None => seen.is_new(row)?,
-                Some(keys) => {
-                    let env = Env { row, outer, context };
-                    let key = keys.iter().map(|key| key.eval(&env)).collect::<Result<Row>>()?;
-                    seen.is_new(&key)?
-                }
-            };
-            if is_new { sink(row) } else { MORE }
-        };
-        self.run(input, outer, &mut see).await
-    }
-
     pub(super) async fn limit(
         &mut self,
         input: &Plan,
@@ -467,87 +442,5 @@ impl<S: Source> Executor<'_, S> {
             Ok(if left == 0 { ControlFlow::Break(()) } else { flow })
         };
         self.run(input, outer, &mut see).await
-    }
-
-    pub(super) async fn set_op(
-        &mut self,
-        op: SetOp,
-        all: bool,
-        left: &Plan,
-        right: &Plan,
-        outer: &[Datum],
-        sink: Sink<'_>,
-    ) -> Result<()> {
-        let context = self.context;
-        let mut seen = Distinct::new(context);
-        if op == SetOp::Union {
-            let mut stopped = false;
-            let mut see = |row: &mut Row| {
-                if !all && !seen.is_new(row)? {
-                    return MORE;
-                }
-                let flow = sink(row)?;
-                stopped |= flow.is_break();
-                Ok(flow)
-            };
-            self.run(left, outer, &mut see).await?;
-            if stopped {
-                return Ok(());
-            }
-            let mut see = |row: &mut Row| if !all && !seen.is_new(row)? { MORE } else { sink(row) };
-            return self.run(right, outer, &mut see).await;
-        }
-        let mut counts: HashMap<Row, usize> = HashMap::new();
-        let mut kept = context.memory.kept();
-        self.run(right, outer, &mut |row| {
-            match counts.get_mut(row) {
-                Some(count) => *count += 1,
-                None => {
-                    kept.add(2 * size_of_row(row))?;
-                    counts.insert(std::mem::take(row), 1);
-                }
-            }
-            MORE
-        })
-        .await?;
-        let mut see = |row: &mut Row| {
-            let count = counts.get_mut(row);
-            let keep = match (op, all, count) {
-                (SetOp::Intersect, true, Some(count)) if *count > 0 => {
-                    *count -= 1;
-                    true
-                }
-                (SetOp::Intersect, false, Some(_)) | (SetOp::Except, false, None) => seen.is_new(row)?,
-                (SetOp::Except, true, Some(count)) if *count > 0 => {
-                    *count -= 1;
-                    false
-                }
-                (SetOp::Except, true, _) => true,
-                _ => false,
-            };
-            if keep { sink(row) } else { MORE }
-        };
-        self.run(left, outer, &mut see).await
-    }
-}
-
-/// Rows that have come, to tell those that come again.
-struct Distinct<'e> {
-    rows: HashSet<Row>,
-    kept: Kept<'e>,
-}
-
-impl<'e> Distinct<'e> {
-    fn new(context: &'e Context) -> Self {
-        Self { rows: HashSet::new(), kept: context.memory.kept() }
-    }
-
-    fn is_new(&mut self, row: &Row) -> Result<bool> {
-        if self.rows.contains(row) {
-            return Ok(false);
-        }
-        // The table has room for twice as many.
-        self.kept.add(size_of_row(row) + 32)?;
-        Ok(self.rows.insert(row.clone()))
     }
 }

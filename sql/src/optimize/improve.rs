@@ -23,6 +23,14 @@ fn improve_under(plan: &mut Plan, limited: bool) {
         }
     } else if let Some(ends) = ends_of_index(plan) {
         *plan = ends;
+    } else if let Plan::Distinct(input, None) = plan
+        && let Plan::Project(_, exprs) = &**input
+        && !limited
+    {
+        // Groups without aggregates: they come when all rows have, and faster.
+        let keys = (0..exprs.len()).map(Expr::Column).collect();
+        let input = Box::new(std::mem::replace(&mut **input, Plan::Unit));
+        *plan = Plan::Aggregate { input, keys, calls: Vec::new() };
     }
     match plan {
         Plan::Unit

@@ -13,7 +13,7 @@ use std::fmt::Write;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::Numeric;
+use super::{Numeric, order_bytes};
 use crate::error::{Error, Result};
 
 /// A value whose parts are still texts.
@@ -281,6 +281,48 @@ pub(crate) fn hash<H: std::hash::Hasher>(text: &str, state: &mut H) {
         }
         Ok(Json::Null | Json::Bool(_) | Json::Text(_)) | Err(_) => state.write(text.as_bytes()),
     }
+}
+
+/// Appends bytes of a value of `jsonb` whose order is [`order`].
+pub(super) fn write_order(text: &str, to: &mut Vec<u8>) {
+    let begin = to.len();
+    if text == "[]" {
+        to.push(0);
+    } else if write_order_within(text, to).is_err() {
+        to.truncate(begin);
+        to.push(u8::MAX);
+        order_bytes::write_bytes(text.as_bytes(), to);
+    }
+}
+
+fn write_order_within(text: &str, to: &mut Vec<u8>) -> Result<()> {
+    let write_count = |count: usize, to: &mut Vec<u8>| to.extend((count as u64).to_be_bytes());
+    match open(text)? {
+        Json::Null => to.push(1),
+        Json::Text(text) => {
+            to.push(2);
+            order_bytes::write_bytes(text.as_bytes(), to);
+        }
+        Json::Number(digits) => {
+            to.push(3);
+            order_bytes::write_numeric(&number(digits)?, to);
+        }
+        Json::Bool(value) => to.extend([4, u8::from(value)]),
+        Json::Array(items) => {
+            to.push(5);
+            write_count(items.len(), to);
+            items.into_iter().try_for_each(|item| write_order_within(item, to))?;
+        }
+        Json::Object(fields) => {
+            to.push(6);
+            write_count(fields.len(), to);
+            for (key, value) in fields {
+                order_bytes::write_bytes(key.as_bytes(), to);
+                write_order_within(value, to)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The order of two values of `jsonb`: null, strings, numbers, booleans, arrays, objects; of two containers the one with more

@@ -9,6 +9,7 @@ mod datum;
 pub(crate) mod interval;
 pub(crate) mod json;
 pub(crate) mod numeric;
+pub(crate) mod order_bytes;
 mod record;
 pub(crate) mod stored;
 #[cfg(test)]

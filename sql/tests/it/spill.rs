@@ -55,6 +55,7 @@ fn answers_beyond_memory_are_the_same() {
         "select odd, f, count(*) from (select * from t offset 0) as t group by odd, f having count(*) > 0",
         "select sum(total) from (select s, k % 1000 as m, sum(k) as total from t group by 1, 2) as q",
         "select s, row_number() over (order by k) from (select * from t order by y, k) as q order by 2 limit 50",
+        "select k, s from t order by j, iv desc, n nulls first, row(a, c)",
     ];
     for query in queries {
         run(&mut session, "reset work_mem");
@@ -70,6 +71,48 @@ fn answers_beyond_memory_are_the_same() {
     }
     let spill = dir.path().join("spill");
     assert_eq!(std::fs::read_dir(&spill).expect("rows went there").count(), 0, "the files have no names");
+    drop(session);
+    assert_eq!(db.statistics().memory.queries, 0, "all memory was given back");
+}
+
+/// Each of them keeps more than 64 kB.
+#[test]
+fn rows_are_told_apart_beyond_memory() {
+    let (dir, db, mut session) = filled(Options::default());
+    let queries = [
+        "select distinct k % 5000, s from t",
+        "select distinct odd, list, j, big from t",
+        "select distinct s || k, iv from t limit 100000",
+        "select count(*), sum(a) from (select distinct on (s, c, k % 3) s, c, a from t) as q",
+        "select s, k % 70 from t union select s, k % 50 from t",
+        "select list, k % 3000 as m from t where k % 2 = 0 intersect select list, k % 4000 from t",
+        "select list, k % 1500 as m from t where k % 2 = 0 intersect all select list, k % 2500 from t",
+        "select n, k % 3000 as m from t except select n, k % 3000 from t where k % 3 = 0",
+        "select odd, k % 1500 as m from t except all select odd, k % 2500 from t where k % 3 = 0",
+        "select s, k % 70 from t except select s, k from t where k < 0",
+    ];
+    for query in queries {
+        run(&mut session, "reset work_mem; reset temp_file_limit");
+        let mut wanted = rows(&mut session, query);
+        run(&mut session, "set work_mem = '64kB'");
+        let mut found = rows(&mut session, query);
+        wanted.sort_unstable();
+        found.sort_unstable();
+        assert!(wanted == found, "{query}: {} and {} rows", wanted.len(), found.len());
+        run(&mut session, "set temp_file_limit = '8kB'");
+        assert_eq!(refused(&mut session, query), "53400", "{query}");
+    }
+    // An order is kept, and the first rows come without the others.
+    run(&mut session, "set temp_file_limit = '8kB'; reset work_mem");
+    let sorted = rows(&mut session, "select distinct on (s, k) s, k from t order by s, k desc");
+    run(&mut session, "set work_mem = '64kB'; reset temp_file_limit");
+    assert!(rows(&mut session, "select distinct on (s, k) s, k from t order by s, k desc") == sorted);
+    run(&mut session, "set temp_file_limit = '8kB'");
+    assert_eq!(
+        rows(&mut session, "select distinct 1000 / (10 - n) from generate_series(1, 1000000) n limit 3").len(),
+        3
+    );
+    assert_eq!(std::fs::read_dir(dir.path().join("spill")).expect("rows went there").count(), 0);
     drop(session);
     assert_eq!(db.statistics().memory.queries, 0, "all memory was given back");
 }

@@ -8,7 +8,8 @@ use super::eval::{Evaluator, Failure};
 use super::groups::{BEYOND, Groups};
 use super::vector::{Lot, Vector};
 use super::{Pipeline, attempted};
-use crate::exec::group::Beyond;
+use crate::exec::group::group_parts;
+use crate::exec::spill::Beyond;
 use crate::exec::{Executor, Row, Sink, Source};
 use crate::expr::Expr;
 use crate::expr::memory::Kept;
@@ -146,7 +147,7 @@ impl<S: Source> Executor<'_, S> {
             accumulators: calls.iter().map(|call| Accumulator::new(call.aggregate)).collect(),
             numbers: Vec::new(),
             kept: context.memory.kept(),
-            beyond: Beyond::new(0),
+            beyond: Beyond::new(),
             columns,
         };
         let mut take =
@@ -169,6 +170,6 @@ impl<S: Source> Executor<'_, S> {
             }
         }
         drop((groups, states, kept));
-        beyond.finish(context, &[], (keys, calls), sink).await.map(drop)
+        group_parts(beyond, context, &[], (keys, calls), sink).await.map(drop)
     }
 }
