@@ -6,6 +6,7 @@
 //!                    text, bytes                        │ length as LEB128 │ the bytes
 //!                    arrays, row values                 │ length as LEB128 │ the values; before that of a row value its shape's number
 //!                    numbers of more than 64 bits       │ scale │ length │ the bytes of the mantissa
+//!                    char(n), without blanks            │ n │ length │ the bytes
 //! ```
 //!
 //! *Flat* values are those that have no others within them and fit into few bytes or are strings; a [`Coder`] writes all.
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 use thermocline_row::Interval;
 
-use crate::types::{Datum, Numeric, Record, Shape};
+use crate::types::{Datum, Numeric, Record, Shape, text};
 
 /// Kinds of values.
 mod tag {
@@ -39,6 +40,7 @@ mod tag {
     pub(super) const BIG: u8 = 18;
     pub(super) const ARRAY: u8 = 19;
     pub(super) const RECORD: u8 = 20;
+    pub(super) const CHARS: u8 = 21;
 }
 
 fn write_unsigned(mut value: u64, to: &mut Vec<u8>) {
@@ -169,6 +171,38 @@ pub(super) fn read_flat(from: &mut &[u8]) -> Option<Datum> {
     })
 }
 
+/// A value as it stands in bytes, where a column of it needs no more.
+pub(super) enum Raw<'b> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Date(i64),
+    Time(i64),
+    Timestamp(i64),
+    /// A number times 10^scale.
+    Scaled(i64, u16),
+    Text(&'b [u8]),
+    /// Of so many characters, blanks included, which do not stand here.
+    Chars(usize, &'b [u8]),
+    Bytes(&'b [u8]),
+    Other(Datum),
+}
+
+/// Writes a text of `char(n)` that stands without its blanks.
+pub(super) fn write_chars(characters: usize, text: &[u8], to: &mut Vec<u8>) {
+    to.push(tag::CHARS);
+    write_unsigned(characters as u64, to);
+    write_unsigned(text.len() as u64, to);
+    to.extend_from_slice(text);
+}
+
+/// Writes a text, or bytes.
+pub(super) fn write_string(is_text: bool, bytes: &[u8], to: &mut Vec<u8>) {
+    to.push(if is_text { tag::TEXT } else { tag::BYTES });
+    write_unsigned(bytes.len() as u64, to);
+    to.extend_from_slice(bytes);
+}
+
 /// Writes and reads values of all kinds. What one has written only it reads: it has the shapes of row values.
 #[derive(Debug, Default)]
 pub(super) struct Coder {
@@ -216,8 +250,41 @@ impl Coder {
         })
     }
 
+    /// Reads a value, and copies no more of it than it must.
+    pub(super) fn read_raw<'b>(&self, from: &mut &'b [u8]) -> Raw<'b> {
+        let kind = from[0];
+        if !matches!(kind, tag::NULL..=tag::INT | tag::NUMERIC..=tag::TIMESTAMP | tag::CHARS) {
+            return Raw::Other(self.read(from));
+        }
+        take(from, 1);
+        match kind {
+            tag::NULL => Raw::Null,
+            tag::FALSE | tag::TRUE => Raw::Bool(kind == tag::TRUE),
+            tag::INT => Raw::Int(read_signed(from)),
+            tag::DATE => Raw::Date(read_signed(from)),
+            tag::TIME => Raw::Time(read_signed(from)),
+            tag::TIMESTAMP => Raw::Timestamp(read_signed(from)),
+            tag::NUMERIC => Raw::Scaled(read_signed(from), read_unsigned(from) as u16),
+            tag::CHARS => {
+                let (characters, length) = (read_unsigned(from) as usize, read_unsigned(from) as usize);
+                Raw::Chars(characters, take(from, length))
+            }
+            _ => {
+                let length = read_unsigned(from) as usize;
+                let bytes = take(from, length);
+                if kind == tag::TEXT { Raw::Text(bytes) } else { Raw::Bytes(bytes) }
+            }
+        }
+    }
+
     pub(super) fn read(&self, from: &mut &[u8]) -> Datum {
         match from[0] {
+            tag::CHARS => {
+                take(from, 1);
+                let (characters, length) = (read_unsigned(from) as usize, read_unsigned(from) as usize);
+                let shown = std::str::from_utf8(take(from, length)).expect("a text was written");
+                return Datum::Char(text::padded(shown, characters));
+            }
             tag::NAN..=tag::RECORD => {}
             _ => return read_flat(from).expect("what stands elsewhere is written otherwise here"),
         }

@@ -55,18 +55,26 @@ impl<'g> Grouping<'g> {
         Self { context, outer, keys, calls, groups, places, kept, beyond, key: Row::new(), args: Row::new() }
     }
 
-    fn take(&mut self, row: &mut Row) -> Result<()> {
+    fn take(&mut self, row: &[Datum]) -> Result<()> {
+        let env = Env { row, outer: self.outer, context: self.context };
+        self.key.clear();
+        for expr in self.keys {
+            self.key.push(expr.eval(&env)?);
+        }
+        self.take_with_key(row)
+    }
+
+    /// Takes a row whose key stands in `self.key`.
+    fn take_with_key(&mut self, row: &[Datum]) -> Result<()> {
         let env = Env { row, outer: self.outer, context: self.context };
         let mut place = 0;
         if !self.keys.is_empty() {
-            self.key.clear();
-            for expr in self.keys {
-                self.key.push(expr.eval(&env)?);
-            }
             place = match self.places.get(&self.key) {
                 Some(place) => *place,
                 None if self.beyond.begins(self.kept.bytes(), self.context)? => {
-                    self.beyond.push(&self.key, row, self.context);
+                    // The key is evaluated once, as the arguments are.
+                    let left: Row = self.key.iter().chain(row).cloned().collect();
+                    self.beyond.push(&self.key, &left, self.context);
                     return Ok(());
                 }
                 None => {
@@ -105,8 +113,8 @@ impl<'g> Grouping<'g> {
     }
 }
 
-/// Groups the rows that were left beyond the grant, and hands the groups over.
-pub(super) async fn group_parts(
+/// Groups the rows that were left beyond the grant, behind their keys, and hands the groups over.
+async fn group_parts(
     beyond: Beyond,
     context: &Context,
     outer: &[Datum],
@@ -116,8 +124,10 @@ pub(super) async fn group_parts(
     let below = beyond.below();
     for mut part in beyond.parts(context).await? {
         let mut grouping = Grouping::new(context, outer, (keys, calls), below.twin(context)?);
-        while let Some(mut row) = part.next().await? {
-            grouping.take(&mut row)?;
+        while let Some(mut key) = part.next().await? {
+            let row = key.split_off(keys.len());
+            grouping.key = key;
+            grouping.take_with_key(&row)?;
             if context.is_due() {
                 context.pause().await?;
             }

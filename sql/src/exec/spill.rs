@@ -10,14 +10,14 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::pin::Pin;
 use std::rc::Rc;
 
 use thermocline_engine::{SpillBlock, SpillFile};
 
 use super::Row;
-use super::coded::Coder;
+use super::coded::{Coder, Raw};
 use crate::error::{Error, Result};
 use crate::expr::Context;
 use crate::expr::later::Task;
@@ -77,17 +77,45 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) async fn next(&mut self) -> Result<Option<Row>> {
+    /// Reads the next block where this one is at its end; `false`: there is none.
+    async fn has_more(&mut self) -> Result<bool> {
         if self.at == self.block.len() {
-            let Some(block) = self.blocks.pop_front() else { return Ok(None) };
+            let Some(block) = self.blocks.pop_front() else { return Ok(false) };
             self.at = 0;
             self.spilled.read(&block, &mut self.block).await?;
+        }
+        Ok(true)
+    }
+
+    pub(super) async fn next(&mut self) -> Result<Option<Row>> {
+        if !self.has_more().await? {
+            return Ok(None);
         }
         let coder = self.coder.borrow();
         let mut rest = &self.block[self.at..];
         let row: Row = (0..self.width).map(|_| coder.read(&mut rest)).collect();
         self.at = self.block.len() - rest.len();
         Ok(Some(row))
+    }
+
+    /// Hands the values of some rows to `take`, one after the other, with the number of each one's column; `0`: there are no rows.
+    pub(super) async fn next_some(&mut self, take: &mut dyn FnMut(usize, Raw<'_>)) -> Result<usize> {
+        if !self.has_more().await? {
+            return Ok(0);
+        }
+        let coder = self.coder.borrow();
+        let (mut rest, mut rows) = (&self.block[self.at..], 0);
+        while !rest.is_empty() {
+            (0..self.width).for_each(|column| take(column, coder.read_raw(&mut rest)));
+            rows += 1;
+        }
+        self.at = self.block.len();
+        Ok(rows)
+    }
+
+    /// Values of a row.
+    pub(super) fn width(&self) -> usize {
+        self.width
     }
 }
 
@@ -127,13 +155,16 @@ impl Partitions {
         Self { spilled, coder, written, blocks: vec![Vec::new(); PARTITIONS], width: 0 }
     }
 
-    /// Takes a row, as wide as those before it.
-    fn push(&mut self, hash: u64, row: &[Datum], context: &Context) {
-        self.width = row.len();
+    /// Takes a row of so many values, which `write` appends to a block. All are of one width.
+    fn push(
+        &mut self,
+        (hash, width): (u64, usize),
+        write: impl FnOnce(&mut Coder, &mut Vec<u8>),
+        context: &Context,
+    ) {
+        self.width = width;
         let part = (hash >> 32) as usize % PARTITIONS;
-        let (mut coder, block) = (self.coder.borrow_mut(), &mut self.blocks[part]);
-        row.iter().for_each(|value| coder.write(value, block));
-        drop(coder);
+        write(&mut self.coder.borrow_mut(), &mut self.blocks[part]);
         if self.blocks[part].len() >= PART_BLOCK {
             self.hand_over(part, context);
         }
@@ -226,8 +257,26 @@ impl Beyond {
 
     /// Takes a row with this key.
     pub(super) fn push(&mut self, key: &[Datum], row: &[Datum], context: &Context) {
-        let hash = self.hasher.hash_one(key);
-        self.partitions.as_mut().expect("it has begun").push(hash, row, context);
+        let mut hasher = self.hasher.build_hasher();
+        key.iter().for_each(|value| value.hash(&mut hasher));
+        let write =
+            |coder: &mut Coder, block: &mut Vec<u8>| row.iter().for_each(|value| coder.write(value, block));
+        self.push_by((hasher.finish(), row.len()), write, context);
+    }
+
+    /// Begins the hash of a key.
+    pub(super) fn hasher(&self) -> impl Hasher + use<> {
+        self.hasher.build_hasher()
+    }
+
+    /// Takes a row whose key has this hash, of so many values, which `write` appends to a block.
+    pub(super) fn push_by(
+        &mut self,
+        hash_and_width: (u64, usize),
+        write: impl FnOnce(&mut Coder, &mut Vec<u8>),
+        context: &Context,
+    ) {
+        self.partitions.as_mut().expect("it has begun").push(hash_and_width, write, context);
     }
 
     /// The rows of each partition, after the last one has come.

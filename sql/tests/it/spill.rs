@@ -51,6 +51,10 @@ fn answers_beyond_memory_are_the_same() {
         "select distinct on (a) a, k from t order by a, k desc",
         "select s, c, count(*), sum(n), max(d), string_agg(c, ',') from t group by s, c",
         "select k, sum(big), min(iv) filter (where b), array_agg(j) from t group by k",
+        "select c, k % 2000, count(*) filter (where a > 50), sum(k) filter (where k > 6000), min(c), max(d) from t group by 1, 2",
+        "select nullif(s, 'text 7'), d, k, avg(n), count(a), max(f), string_agg(s, ',') filter (where b) from t group by 1, 2, 3",
+        "select case when k % 2 = 0 then 1.50 else 1.5 end * (k % 3000) as m, y, count(*) from t group by 1, 2",
+        "select case when k < 5000 then null else k end as m, case when k > 3000 then s end, count(*) from t group by 1, 2",
         "select list, count(distinct a), string_agg(s, ',' order by k) from t group by list",
         "select odd, f, count(*) from (select * from t offset 0) as t group by odd, f having count(*) > 0",
         "select sum(total) from (select s, k % 1000 as m, sum(k) as total from t group by 1, 2) as q",
@@ -109,7 +113,8 @@ fn rows_are_told_apart_beyond_memory() {
     assert!(rows(&mut session, "select distinct on (s, k) s, k from t order by s, k desc") == sorted);
     run(&mut session, "set temp_file_limit = '8kB'");
     assert_eq!(
-        rows(&mut session, "select distinct 1000 / (10 - n) from generate_series(1, 1000000) n limit 3").len(),
+        rows(&mut session, "select distinct 1000 / (10 - n) from generate_series(1, 1000000) n limit 3")
+            .len(),
         3
     );
     assert_eq!(std::fs::read_dir(dir.path().join("spill")).expect("rows went there").count(), 0);

@@ -1,18 +1,22 @@
-//! GROUP BY and aggregates over batches.
+//! GROUP BY and aggregates over batches; what memory does not hold goes to a file.
+//!
+//! Rows of groups beyond the grant are left as their keys and arguments, in partitions by the hash of the keys, each of which is grouped
+//! in the same way, one level down.
 
+use std::hash::Hasher;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use super::accumulate::Accumulator;
 use super::eval::{Evaluator, Failure};
 use super::groups::{BEYOND, Groups};
-use super::vector::{Lot, Vector};
+use super::vector::{Builder, Lot, Vector};
 use super::{Pipeline, attempted};
-use crate::exec::group::group_parts;
+use crate::exec::coded::Coder;
 use crate::exec::spill::Beyond;
-use crate::exec::{Executor, Row, Sink, Source};
-use crate::expr::Expr;
+use crate::exec::{Executor, Flow, Row, Sink, Source};
 use crate::expr::memory::Kept;
+use crate::expr::{Context, Expr};
 use crate::plan::AggregateCall;
 use crate::types::Datum;
 
@@ -38,12 +42,28 @@ struct Grouping<'g, 'e> {
     /// The numbers of the groups of a batch's rows.
     numbers: Vec<u32>,
     kept: Kept<'e>,
-    /// Rows of groups beyond the grant, with these columns.
+    /// Rows of groups beyond the grant.
     beyond: Beyond,
-    columns: Vec<usize>,
+}
+
+/// The keys and calls of rows that were left: the columns where they stand.
+fn of_left(keys: &[Expr], calls: &[AggregateCall]) -> (Vec<Expr>, Vec<AggregateCall>) {
+    let mut columns = (0..).map(Expr::Column);
+    let keys = columns.by_ref().take(keys.len()).collect();
+    let call = |call: &AggregateCall| AggregateCall {
+        args: columns.by_ref().take(call.args.len()).collect(),
+        filter: call.filter.as_ref().and_then(|_| columns.next()),
+        ..call.clone()
+    };
+    (keys, calls.iter().map(call).collect())
 }
 
 impl Arguments<'_> {
+    /// Values of a row that is left: the arguments, and what the filter says.
+    fn width(&self) -> usize {
+        self.vectors.len() + usize::from(self.rows.is_some())
+    }
+
     /// Leaves out the rows whose groups are beyond those that are there.
     fn keep_known(&mut self, numbers: &[u32]) {
         let all = || (0..).take(numbers.len()).collect();
@@ -55,17 +75,54 @@ impl Arguments<'_> {
     }
 }
 
-impl Grouping<'_, '_> {
-    /// Has the rows of a lot whose groups are beyond those that are there kept in a file.
-    fn leave(&mut self, keys: &[&Vector<'_>], lot: &Lot<'_>) {
-        let columns: Vec<_> = self.columns.iter().map(|column| (*column, lot.column(*column))).collect();
-        let mut row = vec![Datum::Null; lot.width()];
-        for (at, number) in self.numbers.iter().enumerate() {
-            if *number == BEYOND {
-                columns.iter().for_each(|(column, vector)| row[*column] = vector.datum(at));
-                let key: Row = keys.iter().map(|key| key.datum(at)).collect();
-                self.beyond.push(&key, &row, self.evaluator.context);
+impl<'g, 'e> Grouping<'g, 'e> {
+    fn new(context: &'e Context, (keys, calls): (&'g [Expr], &'g [AggregateCall]), beyond: Beyond) -> Self {
+        Self {
+            evaluator: Evaluator { context, outer: &[] },
+            keys,
+            calls,
+            groups: Groups::new(keys.len()),
+            accumulators: calls.iter().map(|call| Accumulator::new(call.aggregate)).collect(),
+            numbers: Vec::new(),
+            kept: context.memory.kept(),
+            beyond,
+        }
+    }
+
+    /// Has the rows of a lot whose groups are beyond those that are there kept in a file: their keys, and of each call its arguments and
+    /// what its filter says.
+    fn leave(&mut self, keys: &[&Vector<'_>], arguments: &[Arguments<'_>]) {
+        let width = keys.len() + arguments.iter().map(Arguments::width).sum::<usize>();
+        // Of each call, the place among its rows where the next one stands.
+        let mut next = vec![0; arguments.len()];
+        for (row, number) in self.numbers.iter().enumerate() {
+            let place = |(arguments, next): (&Arguments<'_>, &mut usize)| {
+                let Some(rows) = &arguments.rows else { return Some(row) };
+                let is_taken = rows.get(*next).is_some_and(|taken| *taken as usize == row);
+                *next += usize::from(is_taken);
+                is_taken.then(|| *next - 1)
+            };
+            let places: Vec<Option<usize>> = arguments.iter().zip(&mut next).map(place).collect();
+            if *number != BEYOND {
+                continue;
             }
+            let mut hasher = self.beyond.hasher();
+            keys.iter().for_each(|key| key.hash(row, &mut hasher));
+            let write = |coder: &mut Coder, block: &mut Vec<u8>| {
+                keys.iter().for_each(|key| key.write(row, coder, block));
+                for (arguments, place) in arguments.iter().zip(&places) {
+                    for vector in &arguments.vectors {
+                        match place {
+                            Some(place) => vector.write(*place, coder, block),
+                            None => coder.write(&Datum::Null, block),
+                        }
+                    }
+                    if arguments.rows.is_some() {
+                        coder.write(&Datum::Bool(place.is_some()), block);
+                    }
+                }
+            };
+            self.beyond.push_by((hasher.finish(), width), write, self.evaluator.context);
         }
     }
 
@@ -97,7 +154,7 @@ impl Grouping<'_, '_> {
             let is_full = self.beyond.begins(self.kept.bytes(), context)?;
             self.groups.of_rows(&keys, lot.rows, &mut self.numbers, (&mut self.kept, !is_full))?;
             if is_full && self.numbers.contains(&BEYOND) {
-                self.leave(&keys, &lot);
+                self.leave(&keys, &arguments);
                 arguments.iter_mut().for_each(|arguments| arguments.keep_known(&self.numbers));
             }
             let new = self.groups.count - before;
@@ -124,6 +181,49 @@ impl Grouping<'_, '_> {
         }
         failure.map_or(Ok(()), |failure| Err(*failure.error))
     }
+
+    /// Hands the groups over, and those of the rows that were left; the calls are those of what is left.
+    async fn finish(self, left: (&[Expr], &[AggregateCall]), sink: &mut dyn FnMut(&mut Row) -> Flow) -> Flow {
+        let Self { evaluator: Evaluator { context, .. }, calls, groups, accumulators, kept, beyond, .. } =
+            self;
+        let count = groups.count;
+        let states = accumulators.into_iter().map(|accumulator| accumulator.finish(count).into_iter());
+        let mut states: Vec<_> = states.collect();
+        for group in 0..count {
+            let mut row: Row = groups.row(group);
+            for (call, states) in calls.iter().zip(&mut states) {
+                row.push(call.aggregate.finish(states.next().expect("a state a group"))?);
+            }
+            if sink(&mut row)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            if context.is_due() {
+                context.pause().await?;
+            }
+        }
+        drop((groups, states, kept));
+        let below = beyond.below();
+        for mut part in beyond.parts(context).await? {
+            let mut grouping = Grouping::new(context, left, below.twin(context)?);
+            loop {
+                let mut columns: Vec<Builder> = Vec::new();
+                columns.resize_with(part.width(), Builder::default);
+                let rows = part.next_some(&mut |column, value| columns[column].push(value)).await?;
+                if rows == 0 {
+                    break;
+                }
+                let columns = columns.into_iter().map(|column| Rc::new(column.finish())).collect();
+                grouping.take(Lot::of_columns(columns, rows), None)?;
+                if context.is_due_after(rows) {
+                    context.pause().await?;
+                }
+            }
+            if Box::pin(grouping.finish(left, sink)).await?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
 }
 
 impl<S: Source> Executor<'_, S> {
@@ -135,41 +235,11 @@ impl<S: Source> Executor<'_, S> {
         calls: &[AggregateCall],
         sink: Sink<'_>,
     ) -> crate::error::Result<()> {
-        let context = self.context;
-        let mut columns: Vec<usize> = over_rows(keys, calls).flat_map(Expr::columns).collect();
-        columns.sort_unstable();
-        columns.dedup();
-        let mut grouping = Grouping {
-            evaluator: Evaluator { context, outer: &[] },
-            keys,
-            calls,
-            groups: Groups::new(keys.len()),
-            accumulators: calls.iter().map(|call| Accumulator::new(call.aggregate)).collect(),
-            numbers: Vec::new(),
-            kept: context.memory.kept(),
-            beyond: Beyond::new(),
-            columns,
-        };
+        let mut grouping = Grouping::new(self.context, (keys, calls), Beyond::new());
         let mut take =
             |lot: Lot<'_>, failure| grouping.take(lot, failure).map(|()| ControlFlow::Continue(()));
         self.run_pipeline(pipeline, &mut take).await?;
-        let Grouping { groups, accumulators, kept, beyond, .. } = grouping;
-        let count = groups.count;
-        let states = accumulators.into_iter().map(|accumulator| accumulator.finish(count).into_iter());
-        let mut states: Vec<_> = states.collect();
-        for group in 0..count {
-            let mut row: Row = groups.row(group);
-            for (call, states) in calls.iter().zip(&mut states) {
-                row.push(call.aggregate.finish(states.next().expect("a state a group"))?);
-            }
-            if sink(&mut row)?.is_break() {
-                return Ok(());
-            }
-            if context.is_due() {
-                context.pause().await?;
-            }
-        }
-        drop((groups, states, kept));
-        group_parts(beyond, context, &[], (keys, calls), sink).await.map(drop)
+        let left = of_left(keys, calls);
+        grouping.finish((&left.0, &left.1), sink).await.map(drop)
     }
 }

@@ -53,7 +53,8 @@ const SHORT: usize = 7;
 const ENTRY_BYTES: usize = 64;
 
 impl LongTexts {
-    fn word(&mut self, text: &[u8], kept: &mut Kept<'_>) -> Result<u64> {
+    /// The word of a text. Without memory to be charged no further text comes: its word is that of no group.
+    fn word(&mut self, text: &[u8], kept: Option<&mut Kept<'_>>) -> Result<u64> {
         if text.len() <= SHORT {
             let mut bytes = [0; 8];
             bytes[..text.len()].copy_from_slice(text);
@@ -63,6 +64,7 @@ impl LongTexts {
         if let Some(number) = self.numbers.get(text) {
             return Ok(LONG | u64::from(*number));
         }
+        let Some(kept) = kept else { return Ok(u64::MAX) };
         kept.add(2 * (text.len() + ENTRY_BYTES))?;
         let number = u32::try_from(self.texts.len()).expect("memory holds fewer texts");
         self.numbers.insert(text.into(), number);
@@ -128,7 +130,7 @@ impl Words {
     }
 
     /// Fills `rows` with the words of a batch.
-    fn fill(&mut self, keys: &[&Vector<'_>], count: usize, kept: &mut Kept<'_>) -> Result<()> {
+    fn fill(&mut self, keys: &[&Vector<'_>], count: usize, mut kept: Option<&mut Kept<'_>>) -> Result<()> {
         let width = self.width();
         self.rows.clear();
         self.rows.resize(count * width, 0);
@@ -143,7 +145,7 @@ impl Words {
                 }
                 Values::Texts(texts) => {
                     for (at, row) in rows.enumerate() {
-                        row[place] = self.long[place].word(texts.get(at), kept)?;
+                        row[place] = self.long[place].word(texts.get(at), kept.as_deref_mut())?;
                     }
                 }
                 Values::One(_) | Values::Floats(_) | Values::Datums(_) => {
@@ -266,7 +268,7 @@ impl Groups {
         }
         match &mut self.keys {
             Keys::Words(words) => {
-                words.fill(keys, rows, kept)?;
+                words.fill(keys, rows, may_grow.then_some(&mut *kept))?;
                 out.reserve(rows);
                 for row in 0..rows {
                     let kept = if may_grow { Some(&mut *kept) } else { None };

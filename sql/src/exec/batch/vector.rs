@@ -4,6 +4,7 @@
 //! stands as values. The place of a null has some value, which has no meaning.
 
 use std::borrow::Cow;
+use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use thermocline_engine::columns as stored;
 use thermocline_row::Type as Stored;
 
 use crate::catalog::Column;
+use crate::exec::coded::{self, Coder, Raw};
 use crate::exec::source::{is_formed, with_form};
 use crate::types::stored::datum_of;
 use crate::types::{Datum, Numeric, Type, text};
@@ -77,20 +79,49 @@ impl TextForm {
     }
 }
 
-/// Strings of a stored column.
+/// Strings one behind the other, with their ends.
+#[derive(Debug, Default)]
+struct Heap {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+impl Heap {
+    fn push(&mut self, text: &[u8]) {
+        self.bytes.extend_from_slice(text);
+        self.ends.push(u32::try_from(self.bytes.len()).expect("a block is shorter"));
+    }
+
+    fn get(&self, place: usize) -> &[u8] {
+        let begin = place.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[begin as usize..self.ends[place] as usize]
+    }
+}
+
+/// Strings: of a stored column, or of rows that were read from a file.
+#[derive(Clone, Debug)]
+enum Strings<'b> {
+    Stored(&'b stored::Array),
+    Read(Rc<Heap>),
+}
+
+/// Strings of rows.
 #[derive(Clone, Debug)]
 pub(super) struct Texts<'b> {
-    array: &'b stored::Array,
+    strings: Strings<'b>,
     places: Option<Rc<[u32]>>,
     pub(super) form: TextForm,
 }
 
-impl<'b> Texts<'b> {
+impl Texts<'_> {
     /// The bytes of a row; none of a null.
     #[inline]
-    pub(super) fn get(&self, row: usize) -> &'b [u8] {
+    pub(super) fn get(&self, row: usize) -> &[u8] {
         let place = self.places.as_ref().map_or(row, |places| places[row] as usize);
-        self.array.bytes(place).unwrap_or(&[])
+        match &self.strings {
+            Strings::Stored(array) => array.bytes(place).unwrap_or(&[]),
+            Strings::Read(heap) => heap.get(place),
+        }
     }
 }
 
@@ -146,7 +177,8 @@ impl<'b> Vector<'b> {
             Some(_) => Cow::Owned(wide(values, places, rows)),
         };
         let place = |row: usize| places.map_or(row, |places| places[row] as usize);
-        let texts = |form| Values::Texts(Texts { array, places: places.cloned(), form });
+        let texts =
+            |form| Values::Texts(Texts { strings: Strings::Stored(array), places: places.cloned(), form });
         let values = match (array.values(), column.stored) {
             _ if is_formed(column) => return Self::by_value(array, column, places, rows),
             (stored::Values::Boolean(bits), _) => {
@@ -219,6 +251,29 @@ impl<'b> Vector<'b> {
         }
     }
 
+    /// Hashes a row's value as [`Datum`] does.
+    pub(super) fn hash(&self, row: usize, state: &mut impl Hasher) {
+        match &self.values {
+            // A text of `char(n)` stands without its blanks.
+            Values::Texts(texts) if !self.is_null(row) => state.write(texts.get(row)),
+            _ => self.datum(row).hash(state),
+        }
+    }
+
+    /// Writes a row's value.
+    pub(super) fn write(&self, row: usize, coder: &mut Coder, to: &mut Vec<u8>) {
+        match &self.values {
+            Values::Texts(texts) if !self.is_null(row) => match texts.form {
+                TextForm::Text => coded::write_string(true, texts.get(row), to),
+                TextForm::Bytes => coded::write_string(false, texts.get(row), to),
+                TextForm::Char(characters) => coded::write_chars(characters, texts.get(row), to),
+            },
+            Values::One(value) => coder.write(value, to),
+            Values::Datums(values) => coder.write(&values[row], to),
+            _ => coder.write(&self.datum(row), to),
+        }
+    }
+
     /// The truth in a row; none: it is not known.
     #[inline]
     pub(super) fn truth(&self, row: usize) -> Option<bool> {
@@ -255,6 +310,131 @@ impl<'b> Vector<'b> {
     }
 }
 
+/// Values that were written, as they are read again.
+#[derive(Debug, Default)]
+pub(super) struct Builder {
+    /// None: all that have come are null.
+    values: Option<Values<'static>>,
+    /// The strings of `values`, while they come.
+    heap: Heap,
+    nulls: Vec<bool>,
+    has_nulls: bool,
+}
+
+impl Builder {
+    pub(super) fn push(&mut self, value: Raw<'_>) {
+        if let Raw::Null = value {
+            self.push_null();
+            return;
+        }
+        if self.values.is_none() {
+            self.begin(&value);
+        }
+        let values = self.values.as_mut().expect("it has begun");
+        match (values, &value) {
+            (Values::Ints(IntForm::Int, values), Raw::Int(value))
+            | (Values::Ints(IntForm::Date, values), Raw::Date(value))
+            | (Values::Ints(IntForm::Time, values), Raw::Time(value))
+            | (Values::Ints(IntForm::Timestamp, values), Raw::Timestamp(value)) => {
+                values.to_mut().push(*value);
+            }
+            (Values::Scaled(scale, values), Raw::Scaled(value, other)) if scale == other => {
+                values.to_mut().push(*value);
+            }
+            (Values::Bools(values), Raw::Bool(value)) => values.push(*value),
+            (Values::Texts(texts), Raw::Text(text)) if texts.form == TextForm::Text => self.heap.push(text),
+            (Values::Texts(texts), Raw::Bytes(text)) if texts.form == TextForm::Bytes => self.heap.push(text),
+            (Values::Texts(texts), Raw::Chars(characters, text))
+                if texts.form == TextForm::Char(*characters) =>
+            {
+                self.heap.push(text);
+            }
+            (Values::Datums(values), _) => values.push(Self::datum(value)),
+            _ => {
+                self.keep_datums();
+                if let Some(Values::Datums(values)) = &mut self.values {
+                    values.push(Self::datum(value));
+                }
+            }
+        }
+        self.nulls.push(false);
+    }
+
+    fn datum(value: Raw<'_>) -> Datum {
+        match value {
+            Raw::Null => Datum::Null,
+            Raw::Bool(value) => Datum::Bool(value),
+            Raw::Int(value) => IntForm::Int.datum(value),
+            Raw::Date(value) => IntForm::Date.datum(value),
+            Raw::Time(value) => IntForm::Time.datum(value),
+            Raw::Timestamp(value) => IntForm::Timestamp.datum(value),
+            Raw::Scaled(value, scale) => Datum::Numeric(Numeric::Small(value, scale)),
+            Raw::Text(text) => TextForm::Text.datum(text),
+            Raw::Chars(characters, text) => TextForm::Char(characters).datum(text),
+            Raw::Bytes(bytes) => TextForm::Bytes.datum(bytes),
+            Raw::Other(value) => value,
+        }
+    }
+
+    /// Begins with the form of a value, behind nulls.
+    fn begin(&mut self, value: &Raw<'_>) {
+        let nulls = self.nulls.len();
+        let texts = |form| Values::Texts(Texts { strings: Strings::Read(Rc::default()), places: None, form });
+        let ints = || vec![0; nulls].into();
+        self.values = Some(match value {
+            Raw::Int(_) => Values::Ints(IntForm::Int, ints()),
+            Raw::Date(_) => Values::Ints(IntForm::Date, ints()),
+            Raw::Time(_) => Values::Ints(IntForm::Time, ints()),
+            Raw::Timestamp(_) => Values::Ints(IntForm::Timestamp, ints()),
+            Raw::Scaled(_, scale) => Values::Scaled(*scale, ints()),
+            Raw::Bool(_) => Values::Bools(vec![false; nulls]),
+            Raw::Text(_) => texts(TextForm::Text),
+            Raw::Chars(characters, _) => texts(TextForm::Char(*characters)),
+            Raw::Bytes(_) => texts(TextForm::Bytes),
+            Raw::Null | Raw::Other(_) => Values::Datums(vec![Datum::Null; nulls]),
+        });
+        if let Some(Values::Texts(_)) = &self.values {
+            (0..nulls).for_each(|_| self.heap.push(&[]));
+        }
+    }
+
+    fn push_null(&mut self) {
+        match &mut self.values {
+            None | Some(Values::One(_) | Values::Floats(_)) => {}
+            Some(Values::Ints(_, values) | Values::Scaled(_, values)) => values.to_mut().push(0),
+            Some(Values::Bools(values)) => values.push(false),
+            Some(Values::Texts(_)) => self.heap.push(&[]),
+            Some(Values::Datums(values)) => values.push(Datum::Null),
+        }
+        self.nulls.push(true);
+        self.has_nulls = true;
+    }
+
+    /// Has what has come as values, since another form comes.
+    fn keep_datums(&mut self) {
+        let rows = self.nulls.len();
+        let nulls = self.nulls.clone();
+        let vector = std::mem::take(self).finish();
+        let values = (0..rows).map(|row| vector.datum(row)).collect();
+        let has_nulls = nulls.contains(&true);
+        *self = Self { values: Some(Values::Datums(values)), heap: Heap::default(), nulls, has_nulls };
+    }
+
+    /// The values that have come.
+    pub(super) fn finish(self) -> Vector<'static> {
+        let nulls = self.has_nulls.then_some(self.nulls);
+        match self.values {
+            None => Vector::one(Datum::Null),
+            Some(Values::Texts(texts)) => {
+                let strings = Strings::Read(Rc::new(self.heap));
+                Vector { values: Values::Texts(Texts { strings, ..texts }), nulls }
+            }
+            Some(values @ Values::Datums(_)) => Vector { values, nulls: None },
+            Some(values) => Vector { values, nulls },
+        }
+    }
+}
+
 /// Where a column of a lot comes from.
 #[derive(Clone, Debug)]
 enum Origin<'b> {
@@ -286,11 +466,16 @@ impl<'b> Lot<'b> {
         Self { origins, known, places: None, rows: batch.rows() }
     }
 
-    /// The same rows with these columns in place of theirs.
-    pub(super) fn with_columns(&self, columns: Vec<Rc<Vector<'b>>>) -> Self {
+    /// So many rows with these columns.
+    pub(super) fn of_columns(columns: Vec<Rc<Vector<'b>>>, rows: usize) -> Self {
         let origins = vec![Origin::Made; columns.len()];
         let known = columns.into_iter().map(Some).collect::<Vec<_>>().into();
-        Self { origins, known, places: None, rows: self.rows }
+        Self { origins, known, places: None, rows }
+    }
+
+    /// The same rows with these columns in place of theirs.
+    pub(super) fn with_columns(&self, columns: Vec<Rc<Vector<'b>>>) -> Self {
+        Self::of_columns(columns, self.rows)
     }
 
     pub(super) fn width(&self) -> usize {
