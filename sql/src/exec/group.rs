@@ -6,24 +6,25 @@
 //! ```
 //!
 //! Rules:
+//! - Aggregates that take their arguments in an order, or each of them once, have them sorted, with those of all groups, when all rows have
+//!   come.
 //! - A row whose group is there is taken at once; so the rows of a group are all here, or all in one partition.
 //! - Groups come in the order in which their first rows came, but for those of partitions, which come behind.
 //! - Below the levels of [`Beyond`] rows stay in memory, as they do where there are no files: they are refused (53200) where the limit
 //!   does not hold them.
 
-use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use super::batch::Pipeline;
-use super::sort::{order, sorted_places};
+use super::sorter::{Sorted, Sorter};
 use super::spill::Beyond;
 use super::{Executor, Flow, Row, Sink, Source};
 use crate::error::Result;
 use crate::expr::memory::{Kept, size_behind, size_of_row};
 use crate::expr::{Context, Env, Expr};
 use crate::functions::aggregates::State;
-use crate::plan::{AggregateCall, Plan};
+use crate::plan::{AggregateCall, Plan, SortKey};
 use crate::types::Datum;
 
 /// The groups of one level, as rows come.
@@ -32,7 +33,9 @@ pub(super) struct Grouping<'g> {
     outer: &'g [Datum],
     keys: &'g [Expr],
     calls: &'g [AggregateCall],
-    groups: Vec<(Row, Vec<Running>)>,
+    groups: Vec<(Row, Vec<State>)>,
+    /// Of each call, what it keeps if it takes its arguments in an order.
+    ordered: Vec<Option<Ordered<'g>>>,
     places: HashMap<Row, usize>,
     kept: Kept<'g>,
     beyond: Beyond,
@@ -49,10 +52,25 @@ impl<'g> Grouping<'g> {
     ) -> Self {
         let mut groups = Vec::new();
         if keys.is_empty() {
-            groups.push((Row::new(), calls.iter().map(Running::start).collect()));
+            groups.push((Row::new(), calls.iter().map(|call| call.aggregate.start()).collect()));
         }
+        let is_ordered = |call: &AggregateCall| call.distinct || !call.order.is_empty();
+        let ordered =
+            calls.iter().map(|call| is_ordered(call).then(|| Ordered::new(context, call))).collect();
         let (places, kept) = (HashMap::new(), context.memory.kept());
-        Self { context, outer, keys, calls, groups, places, kept, beyond, key: Row::new(), args: Row::new() }
+        Self {
+            context,
+            outer,
+            keys,
+            calls,
+            groups,
+            ordered,
+            places,
+            kept,
+            beyond,
+            key: Row::new(),
+            args: Row::new(),
+        }
     }
 
     fn take(&mut self, row: &[Datum]) -> Result<()> {
@@ -79,27 +97,59 @@ impl<'g> Grouping<'g> {
                 }
                 None => {
                     // It stands in the list and in the table, which has room for twice as many.
-                    let states = self.calls.len() * size_of::<Running>();
+                    let states = self.calls.len() * size_of::<State>();
                     self.kept.add(2 * size_of_row(&self.key) + 64 + states)?;
-                    self.groups.push((self.key.clone(), self.calls.iter().map(Running::start).collect()));
+                    self.groups.push((
+                        self.key.clone(),
+                        self.calls.iter().map(|call| call.aggregate.start()).collect(),
+                    ));
                     self.places.insert(self.key.clone(), self.groups.len() - 1);
                     self.groups.len() - 1
                 }
             };
         }
-        for (call, running) in self.calls.iter().zip(&mut self.groups[place].1) {
-            running.take(call, &env, &mut self.args, &mut self.kept)?;
+        let states = &mut self.groups[place].1;
+        for ((call, state), ordered) in self.calls.iter().zip(states).zip(&mut self.ordered) {
+            if let Some(filter) = &call.filter
+                && !filter.holds(&env)?
+            {
+                continue;
+            }
+            self.args.clear();
+            for arg in &call.args {
+                self.args.push(arg.eval(&env)?);
+            }
+            if let Some(ordered) = ordered {
+                ordered.take(place, &env, &self.args)?;
+                continue;
+            }
+            // A value that grows is copied when it is finished.
+            if call.aggregate.keeps() {
+                let bytes = self.args.iter().map(|arg| size_of::<Datum>() + size_behind(arg));
+                self.kept.add(2 * bytes.sum::<usize>())?;
+            }
+            call.aggregate.take(state, &self.args)?;
         }
         Ok(())
     }
 
     /// Hands the groups over, and those of the levels below.
     async fn finish(self, sink: &mut dyn FnMut(&mut Row) -> Flow) -> Flow {
-        let Self { context, outer, keys, calls, groups, places, kept, beyond, .. } = self;
+        let Self { context, outer, keys, calls, groups, places, mut kept, beyond, ordered, .. } = self;
         drop(places);
-        for (mut row, running) in groups {
-            for (call, running) in calls.iter().zip(running) {
-                row.push(running.finish(call, context).await?);
+        let mut arguments = Vec::with_capacity(calls.len());
+        for ordered in ordered {
+            arguments.push(match ordered {
+                Some(ordered) => Some(Box::pin(ordered.sorted()).await?),
+                None => None,
+            });
+        }
+        for (group, (mut row, states)) in groups.into_iter().enumerate() {
+            for ((call, mut state), arguments) in calls.iter().zip(states).zip(&mut arguments) {
+                if let Some(arguments) = arguments {
+                    arguments.give(group, &mut state, context, &mut kept).await?;
+                }
+                row.push(call.aggregate.finish(state)?);
             }
             if sink(&mut row)?.is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -160,83 +210,118 @@ impl<S: Source> Executor<'_, S> {
     }
 }
 
-/// An aggregate of a group while rows come.
-struct Running {
-    state: State,
+/// An aggregate that takes its arguments in an order, or each of them once: they are sorted by group when all rows have come.
+///
+/// Rows of the sorter: the place of the group, what the order asks for, the arguments.
+struct Ordered<'g> {
+    call: &'g AggregateCall,
+    sorter: Sorter<'g>,
+    /// Distinct arguments of groups, up to the grant: what comes again is not sorted.
     seen: HashSet<Row>,
-    /// Arguments behind their sort keys, where the aggregate wants an order.
-    kept: Vec<Row>,
+    kept: Kept<'g>,
+    most: u64,
 }
 
-impl Running {
-    fn start(call: &AggregateCall) -> Self {
-        Self { state: call.aggregate.start(), seen: HashSet::new(), kept: Vec::new() }
+impl<'g> Ordered<'g> {
+    fn new(context: &'g Context, call: &'g AggregateCall) -> Self {
+        let ascending =
+            |column| SortKey { expr: Expr::Column(column), descending: false, nulls_first: false };
+        let mut keys = vec![ascending(0)];
+        keys.extend(
+            call.order
+                .iter()
+                .zip(1..)
+                .map(|(key, column)| SortKey { expr: Expr::Column(column), ..key.clone() }),
+        );
+        if call.distinct {
+            // As PostgreSQL, which sorts what it makes distinct.
+            let first = keys.len();
+            keys.extend((first..first + call.args.len()).map(ascending));
+        }
+        let (sorter, kept) = (Sorter::new(context, keys), context.memory.kept());
+        Self { call, sorter, seen: HashSet::new(), kept, most: context.grant.operator }
     }
 
-    #[inline]
-    fn take(
-        &mut self,
-        call: &AggregateCall,
-        env: &Env<'_>,
-        args: &mut Row,
-        memory: &mut Kept<'_>,
-    ) -> Result<()> {
-        if let Some(filter) = &call.filter
-            && !filter.holds(env)?
-        {
+    /// Takes the arguments of a row of a group.
+    fn take(&mut self, group: usize, env: &Env<'_>, args: &[Datum]) -> Result<()> {
+        if self.call.distinct && args[0].is_null() && !self.call.aggregate.takes_nulls() {
             return Ok(());
         }
-        args.clear();
-        for arg in &call.args {
-            args.push(arg.eval(env)?);
-        }
-        if call.distinct {
-            if args[0].is_null() && !call.aggregate.takes_nulls() || self.seen.contains(args) {
+        let group = Datum::Int(i64::try_from(group).expect("memory holds fewer groups"));
+        if self.call.distinct {
+            let row: Row = std::iter::once(&group).chain(args).cloned().collect();
+            if self.seen.contains(&row) {
                 return Ok(());
             }
-            memory.add(2 * size_of_row(args))?;
-            self.seen.insert(args.clone());
+            if self.kept.bytes() < self.most {
+                self.kept.add(2 * size_of_row(&row))?;
+                self.seen.insert(row);
+            }
         }
-        // A value that grows is copied when it is finished.
-        if call.aggregate.keeps() {
-            memory.add(2 * args.iter().map(|arg| size_of::<Datum>() + size_behind(arg)).sum::<usize>())?;
+        let mut row = vec![group];
+        for key in &self.call.order {
+            row.push(key.expr.eval(env)?);
         }
-        if call.order.is_empty() && !call.distinct {
-            return call.aggregate.take(&mut self.state, args);
+        row.extend_from_slice(args);
+        self.sorter.push(&row, &[])
+    }
+
+    async fn sorted(self) -> Result<Arguments<'g>> {
+        let Self { call, sorter, seen, kept, .. } = self;
+        drop((seen, kept));
+        let mut arguments = Arguments { call, sorted: sorter.sorted().await?, next: Row::new() };
+        arguments.advance().await?;
+        Ok(arguments)
+    }
+}
+
+/// The arguments of an [`Ordered`] aggregate, group by group.
+struct Arguments<'g> {
+    call: &'g AggregateCall,
+    sorted: Sorted<'g>,
+    /// Empty: there are no more.
+    next: Row,
+}
+
+impl Arguments<'_> {
+    async fn advance(&mut self) -> Result<()> {
+        if !self.sorted.next(&mut self.next).await? {
+            self.next.clear();
         }
-        let mut kept = call.order.iter().map(|key| key.expr.eval(env)).collect::<Result<Row>>()?;
-        kept.append(args);
-        memory.row(&kept)?;
-        self.kept.push(kept);
         Ok(())
     }
 
-    async fn finish(mut self, call: &AggregateCall, context: &Context) -> Result<Datum> {
-        let keys = call.order.len();
-        if !self.kept.is_empty() {
-            let kept = &self.kept;
-            // PostgreSQL sorts what it makes distinct.
-            let by_values = |a: &Row, b: &Row| {
-                a.iter().zip(b).map(|(a, b)| a.compare_nulls_last(b)).fold(Ordering::Equal, Ordering::then)
-            };
-            let compare = |a: usize, b: usize| match keys {
-                0 => by_values(&kept[a], &kept[b]),
-                _ => order(&call.order, &kept[a], &kept[b]),
-            };
-            for place in sorted_places(context, kept.len(), compare).await? {
-                let args = &kept[place as usize][keys..];
-                if call.each.is_empty() {
-                    call.aggregate.take(&mut self.state, args)?;
-                } else {
-                    let env = Env { row: args, outer: &[], context };
-                    let each: Row = call.each.iter().map(|expr| expr.eval(&env)).collect::<Result<_>>()?;
-                    call.aggregate.take(&mut self.state, &each)?;
+    /// Hands the arguments of a group to its aggregate. Groups come in their order.
+    async fn give(
+        &mut self,
+        group: usize,
+        state: &mut State,
+        context: &Context,
+        kept: &mut Kept<'_>,
+    ) -> Result<()> {
+        let begin = 1 + self.call.order.len();
+        let mut last: Option<Row> = None;
+        while matches!(self.next.first(), Some(Datum::Int(place)) if usize::try_from(*place) == Ok(group)) {
+            let args = self.next.split_off(begin);
+            if !self.call.distinct || last.as_ref() != Some(&args) {
+                if self.call.aggregate.keeps() {
+                    kept.add(args.iter().map(|arg| size_of::<Datum>() + size_behind(arg)).sum())?;
                 }
-                if context.is_due() {
-                    context.pause().await?;
+                if self.call.each.is_empty() {
+                    self.call.aggregate.take(state, &args)?;
+                } else {
+                    let env = Env { row: &args, outer: &[], context };
+                    let each: Row =
+                        self.call.each.iter().map(|expr| expr.eval(&env)).collect::<Result<_>>()?;
+                    self.call.aggregate.take(state, &each)?;
                 }
             }
+            last = Some(args);
+            self.advance().await?;
+            if context.is_due() {
+                context.pause().await?;
+            }
         }
-        call.aggregate.finish(self.state)
+        Ok(())
     }
 }

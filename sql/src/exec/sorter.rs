@@ -14,13 +14,14 @@
 //! - The blocks of a merge take half of the grant at most: with more runs, some are merged into longer ones first.
 //! - Where there are no files rows stay in memory, and are refused (53200) where the limit does not hold them.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::pin::Pin;
 use std::rc::Rc;
 
 use super::coded::Coder;
-use super::spill::{Blocks, Spilled};
+use super::spill::{BlockReader, Blocks, Spilled};
 use super::{Flow, Row};
 use crate::error::Result;
 use crate::expr::later::Task;
@@ -29,8 +30,8 @@ use crate::expr::{Context, Env};
 use crate::plan::SortKey;
 use crate::types::{Datum, order_bytes};
 
-/// Bytes of a run's block, but for its last record.
-const BLOCK: usize = 64 << 10;
+/// Bytes of a run's block, but for its last record: at least, and at the most.
+const BLOCK: (u64, u64) = (32 << 10, 256 << 10);
 /// Runs that are merged at once, at least and at the most.
 const FAN: (usize, usize) = (4, 64);
 /// Bytes of the first piece, and of all further ones at the most, but for a record that is larger.
@@ -72,6 +73,11 @@ fn front(key: &[u8]) -> Front {
         u64::from_be_bytes(bytes)
     };
     (word(0), word(8))
+}
+
+/// A length in a record.
+fn length(bytes: usize) -> [u8; 4] {
+    u32::try_from(bytes).expect("values have a gigabyte at the most").to_le_bytes()
 }
 
 /// The key and the row of the record that bytes begin with.
@@ -169,36 +175,40 @@ impl Records {
 struct Runs {
     spilled: Rc<Spilled>,
     runs: RefCell<Vec<Blocks>>,
+    block_bytes: usize,
 }
 
 /// A run that is being written.
 struct Writer<'w> {
-    spilled: &'w Spilled,
+    to: &'w Runs,
     run: Blocks,
     block: Vec<u8>,
 }
 
 impl<'w> Writer<'w> {
-    fn new(spilled: &'w Spilled) -> Self {
-        Self { spilled, run: Blocks::new(), block: Vec::with_capacity(BLOCK + (4 << 10)) }
+    fn new(to: &'w Runs) -> Self {
+        Self { to, run: Blocks::default(), block: Vec::new() }
     }
 
     async fn push(&mut self, key: &[u8], row: &[u8]) -> Result<()> {
+        if self.block.capacity() == 0 {
+            self.block.reserve(self.to.block_bytes + (4 << 10));
+        }
         for part in [key, row] {
-            let length = u32::try_from(part.len()).expect("values have a gigabyte at the most");
-            self.block.extend_from_slice(&length.to_le_bytes());
+            self.block.extend_from_slice(&length(part.len()));
         }
         self.block.extend_from_slice(key);
         self.block.extend_from_slice(row);
-        if self.block.len() >= BLOCK {
-            self.spilled.write(&mut self.block, &mut self.run).await?;
-        }
-        Ok(())
+        if self.block.len() >= self.to.block_bytes { self.write().await } else { Ok(()) }
+    }
+
+    async fn write(&mut self) -> Result<()> {
+        self.to.spilled.write(std::mem::take(&mut self.block), &self.run).await
     }
 
     async fn finish(mut self) -> Result<Blocks> {
         if !self.block.is_empty() {
-            self.spilled.write(&mut self.block, &mut self.run).await?;
+            self.write().await?;
         }
         Ok(self.run)
     }
@@ -216,7 +226,7 @@ impl Task for Handed {
         Box::pin(async move {
             let Self { mut records, bytes, runs } = *self;
             records.sort(context).await?;
-            let mut writer = Writer::new(&runs.spilled);
+            let mut writer = Writer::new(&runs);
             for (place, entry) in records.entries.iter().enumerate() {
                 let (key, row) = parts(records.record(entry));
                 writer.push(key, row).await?;
@@ -236,7 +246,7 @@ impl Task for Handed {
 /// Rows that are to be sorted, as they come.
 pub(super) struct Sorter<'e> {
     context: &'e Context,
-    keys: &'e [SortKey],
+    keys: Cow<'e, [SortKey]>,
     coder: Coder,
     /// Values of a row.
     width: usize,
@@ -250,10 +260,10 @@ pub(super) struct Sorter<'e> {
 }
 
 impl<'e> Sorter<'e> {
-    pub(super) fn new(context: &'e Context, keys: &'e [SortKey]) -> Self {
+    pub(super) fn new(context: &'e Context, keys: impl Into<Cow<'e, [SortKey]>>) -> Self {
         Self {
             context,
-            keys,
+            keys: keys.into(),
             coder: Coder::default(),
             width: 0,
             record: Vec::new(),
@@ -270,7 +280,7 @@ impl<'e> Sorter<'e> {
         self.width = row.len();
         self.record.clear();
         self.record.resize(LENGTHS, 0);
-        write_key(self.keys, self.keys.iter().map(|key| key.expr.eval(&env)), &mut self.record)?;
+        write_key(&self.keys, self.keys.iter().map(|key| key.expr.eval(&env)), &mut self.record)?;
         let key = self.record.len() - LENGTHS;
         row.iter().for_each(|value| self.coder.write(value, &mut self.record));
         let length =
@@ -281,7 +291,7 @@ impl<'e> Sorter<'e> {
         let bytes = self.records.push(&self.record);
         self.kept.add(bytes)?;
         // Where memory is short, less is kept than was granted.
-        let short = self.context.memory.is_short() && self.kept.bytes() >= 16 * BLOCK as u64;
+        let short = self.context.memory.is_short() && self.kept.bytes() >= 1 << 20;
         if (short || self.kept.bytes() >= self.context.grant.operator) && !self.stays {
             self.hand_over()?;
         }
@@ -296,7 +306,9 @@ impl<'e> Sorter<'e> {
                     self.stays = true;
                     return Ok(());
                 };
-                let runs = Runs { spilled: Spilled::new(file, self.context), runs: RefCell::default() };
+                let block_bytes = (self.context.grant.operator / 64).clamp(BLOCK.0, BLOCK.1) as usize;
+                let spilled = Spilled::new(file, self.context);
+                let runs = Runs { spilled, runs: RefCell::default(), block_bytes };
                 Rc::clone(self.runs.insert(Rc::new(runs)))
             }
         };
@@ -333,13 +345,14 @@ impl<'e> Sorter<'e> {
             self.hand_over()?;
         }
         context.do_now().await?;
-        let most = context.grant.operator / 2 / BLOCK as u64;
+        // Each run has a block that is read, and one ahead.
+        let most = context.grant.operator / 4 / runs.block_bytes as u64;
         let fan = usize::try_from(most).unwrap_or(FAN.1).clamp(FAN.0, FAN.1);
         while runs.runs.borrow().len() > fan {
             // The earliest ones, whose rows stay the earlier ones.
             let some: Vec<Blocks> = runs.runs.borrow_mut().drain(..fan).collect();
-            let mut merge = Merge::new(context, &runs.spilled, some).await?;
-            let mut writer = Writer::new(&runs.spilled);
+            let mut merge = Merge::new(context, &runs, some).await?;
+            let mut writer = Writer::new(&runs);
             while let Some((key, row)) = merge.first() {
                 writer.push(key, row).await?;
                 merge.advance().await?;
@@ -350,7 +363,7 @@ impl<'e> Sorter<'e> {
             let longer = writer.finish().await?;
             runs.runs.borrow_mut().insert(0, longer);
         }
-        let merge = Merge::new(context, &runs.spilled, runs.runs.take()).await?;
+        let merge = Merge::new(context, &runs, runs.runs.take()).await?;
         Ok(Sorted { coder: self.coder, width: self.width, from: From::Runs(merge) })
     }
 }
@@ -393,7 +406,7 @@ impl Sorted<'_> {
 
 /// The records of a run, one after the other.
 struct RunReader {
-    blocks: Blocks,
+    blocks: BlockReader,
     block: Vec<u8>,
     /// Where the record stands in the block.
     at: usize,
@@ -406,11 +419,12 @@ impl RunReader {
     }
 
     /// Goes to the record at this place of the block, or to the first one of the next block; `false`: there is none.
-    async fn go(&mut self, at: usize, spilled: &Spilled) -> Result<bool> {
+    async fn go(&mut self, at: usize) -> Result<bool> {
         self.at = at;
         if at == self.block.len() {
-            let Some(block) = self.blocks.pop_front() else { return Ok(false) };
-            spilled.read(&block, &mut self.block).await?;
+            if !self.blocks.next(&mut self.block).await? {
+                return Ok(false);
+            }
             self.at = 0;
         }
         self.front = front(self.record().0);
@@ -420,7 +434,6 @@ impl RunReader {
 
 /// Runs that become one.
 struct Merge<'m> {
-    spilled: Rc<Spilled>,
     readers: Vec<RunReader>,
     /// Readers that have a record: none of them is behind those at twice its place and one or two more.
     heap: Vec<usize>,
@@ -428,18 +441,20 @@ struct Merge<'m> {
 }
 
 impl<'m> Merge<'m> {
-    async fn new(context: &'m Context, spilled: &Rc<Spilled>, runs: Vec<Blocks>) -> Result<Self> {
+    async fn new(context: &'m Context, from: &Runs, runs: Vec<Blocks>) -> Result<Self> {
+        from.spilled.settle().await?;
         let mut kept = context.memory.kept();
-        kept.add(runs.len() * BLOCK)?;
+        kept.add(2 * runs.len() * from.block_bytes)?;
         let mut readers = Vec::with_capacity(runs.len());
         for blocks in runs {
+            let blocks = BlockReader::new(&from.spilled, blocks);
             let mut reader = RunReader { blocks, block: Vec::new(), at: 0, front: (0, 0) };
-            if reader.go(0, spilled).await? {
+            if reader.go(0).await? {
                 readers.push(reader);
             }
         }
         let heap = (0..readers.len()).collect();
-        let mut merge = Self { spilled: Rc::clone(spilled), readers, heap, _kept: kept };
+        let mut merge = Self { readers, heap, _kept: kept };
         for place in (0..merge.heap.len() / 2).rev() {
             merge.settle(place);
         }
@@ -486,7 +501,7 @@ impl<'m> Merge<'m> {
         let reader = &mut self.readers[*reader];
         let (key, row) = reader.record();
         let behind = reader.at + LENGTHS + key.len() + row.len();
-        if !reader.go(behind, &self.spilled).await? {
+        if !reader.go(behind).await? {
             self.heap.swap_remove(0);
         }
         self.settle(0);

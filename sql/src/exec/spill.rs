@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 
 use thermocline_engine::{SpillBlock, SpillFile};
 
@@ -23,31 +24,63 @@ use crate::expr::Context;
 use crate::expr::later::Task;
 use crate::types::Datum;
 
-/// Partitions, and bytes of a block of theirs, but for its last row.
+/// Partitions, and bytes of a block of theirs, but for its last row: at least, and at the most.
 const PARTITIONS: usize = 16;
-const PART_BLOCK: usize = 32 << 10;
+const PART_BLOCK: (u64, u64) = (32 << 10, 128 << 10);
 /// Levels of partitions of partitions.
 const LEVELS: u32 = 4;
+/// Writes that are under way at once.
+const WRITES: usize = 4;
 
-/// Blocks, in order.
-pub(super) type Blocks = VecDeque<SpillBlock>;
+type Pending<T> = Pin<Box<dyn Future<Output = Result<T>>>>;
+
+/// Begins an operation; none: it goes on.
+fn begin<T>(operation: &mut Pending<T>) -> Option<Result<T>> {
+    match operation.as_mut().poll(&mut std::task::Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => Some(outcome),
+        Poll::Pending => None,
+    }
+}
+
+/// Blocks, in order; those that are being written have a place already.
+#[derive(Clone, Default)]
+pub(super) struct Blocks(Rc<RefCell<VecDeque<Option<SpillBlock>>>>);
+
+impl Blocks {
+    fn take_first(&self) -> Option<SpillBlock> {
+        let first = self.0.borrow_mut().pop_front()?;
+        Some(first.expect("all were written before the first is read"))
+    }
+}
 
 /// A file with rows.
 pub(super) struct Spilled {
-    file: SpillFile,
+    file: Rc<SpillFile>,
     /// Bytes that the file may have.
     limit: Option<u64>,
+    writes: RefCell<VecDeque<Pending<()>>>,
 }
 
 impl Spilled {
     pub(super) fn new(file: SpillFile, context: &Context) -> Rc<Self> {
-        Rc::new(Self { file, limit: context.grant.files })
+        Rc::new(Self { file: Rc::new(file), limit: context.grant.files, writes: RefCell::default() })
     }
 
-    /// Writes a block, which is empty then.
-    pub(super) async fn write(&self, block: &mut Vec<u8>, blocks: &mut Blocks) -> Result<()> {
-        blocks.push_back(self.file.write(block).await?);
-        block.clear();
+    /// Begins to write a block, when few enough are being written.
+    pub(super) async fn write(&self, block: Vec<u8>, blocks: &Blocks) -> Result<()> {
+        let place = blocks.0.borrow().len();
+        blocks.0.borrow_mut().push_back(None);
+        let (file, blocks) = (Rc::clone(&self.file), blocks.clone());
+        let mut write: Pending<()> = Box::pin(async move {
+            let written = file.write(&block).await?;
+            blocks.0.borrow_mut()[place] = Some(written);
+            Ok(())
+        });
+        match begin(&mut write) {
+            Some(outcome) => outcome?,
+            None => self.writes.borrow_mut().push_back(write),
+        }
+        self.wait(WRITES).await?;
         match self.limit {
             Some(limit) if self.file.bytes() > limit => {
                 let message = format!("temporary file size exceeds \"temp_file_limit\" ({}kB)", limit >> 10);
@@ -57,18 +90,78 @@ impl Spilled {
         }
     }
 
-    /// Reads a block.
-    pub(super) async fn read(&self, block: &SpillBlock, to: &mut Vec<u8>) -> Result<()> {
-        to.clear();
-        Ok(self.file.read(block, to).await?)
+    /// Waits until so many writes are under way at the most.
+    async fn wait(&self, most: usize) -> Result<()> {
+        loop {
+            let oldest = {
+                let mut writes = self.writes.borrow_mut();
+                if writes.len() <= most {
+                    return Ok(());
+                }
+                writes.pop_front()
+            };
+            if let Some(oldest) = oldest {
+                oldest.await?;
+            }
+        }
+    }
+
+    /// Waits for all writes.
+    pub(super) async fn settle(&self) -> Result<()> {
+        self.wait(0).await
+    }
+}
+
+/// Blocks that are read in their order, the next one ahead.
+pub(super) struct BlockReader {
+    file: Rc<SpillFile>,
+    blocks: Blocks,
+    ahead: Option<Ahead>,
+}
+
+enum Ahead {
+    There(Result<Vec<u8>>),
+    Pending(Pending<Vec<u8>>),
+}
+
+impl BlockReader {
+    pub(super) fn new(spilled: &Spilled, blocks: Blocks) -> Self {
+        Self { file: Rc::clone(&spilled.file), blocks, ahead: None }
+    }
+
+    fn begin(&mut self) {
+        let Some(block) = self.blocks.take_first() else { return };
+        let file = Rc::clone(&self.file);
+        let mut read: Pending<Vec<u8>> = Box::pin(async move {
+            let mut bytes = Vec::with_capacity(block.bytes());
+            file.read(&block, &mut bytes).await?;
+            Ok(bytes)
+        });
+        self.ahead = Some(match begin(&mut read) {
+            Some(outcome) => Ahead::There(outcome),
+            None => Ahead::Pending(read),
+        });
+    }
+
+    /// The next block, in place of what stands in `block`; `false`: there is none, and nothing is changed.
+    pub(super) async fn next(&mut self, block: &mut Vec<u8>) -> Result<bool> {
+        if self.ahead.is_none() {
+            self.begin();
+        }
+        *block = match self.ahead.take() {
+            None => return Ok(false),
+            Some(Ahead::There(outcome)) => outcome?,
+            Some(Ahead::Pending(read)) => read.await?,
+        };
+        self.begin();
+        Ok(true)
     }
 }
 
 /// Rows of blocks, one after the other.
 pub(super) struct Reader {
-    spilled: Rc<Spilled>,
+    blocks: BlockReader,
     coder: Rc<RefCell<Coder>>,
-    blocks: Blocks,
     block: Vec<u8>,
     /// Bytes of the block that have been read.
     at: usize,
@@ -80,9 +173,10 @@ impl Reader {
     /// Reads the next block where this one is at its end; `false`: there is none.
     async fn has_more(&mut self) -> Result<bool> {
         if self.at == self.block.len() {
-            let Some(block) = self.blocks.pop_front() else { return Ok(false) };
+            if !self.blocks.next(&mut self.block).await? {
+                return Ok(false);
+            }
             self.at = 0;
-            self.spilled.read(&block, &mut self.block).await?;
         }
         Ok(true)
     }
@@ -123,36 +217,33 @@ impl Reader {
 struct Partitions {
     spilled: Rc<Spilled>,
     coder: Rc<RefCell<Coder>>,
-    written: Rc<RefCell<Vec<Blocks>>>,
+    written: Vec<Blocks>,
     blocks: Vec<Vec<u8>>,
+    block_bytes: usize,
     width: usize,
 }
 
 /// A block that is to be written.
 struct FullBlock {
     spilled: Rc<Spilled>,
-    written: Rc<RefCell<Vec<Blocks>>>,
-    part: usize,
+    blocks: Blocks,
     block: Vec<u8>,
 }
 
 impl Task for FullBlock {
     fn run<'t>(self: Box<Self>, _context: &'t Context) -> Pin<Box<dyn Future<Output = Result<()>> + 't>> {
-        Box::pin(async move {
-            let Self { spilled, written, part, mut block } = *self;
-            let mut blocks = Blocks::new();
-            spilled.write(&mut block, &mut blocks).await?;
-            written.borrow_mut()[part].append(&mut blocks);
-            Ok(())
-        })
+        Box::pin(async move { self.spilled.write(self.block, &self.blocks).await })
     }
 }
 
 impl Partitions {
     fn new(file: SpillFile, context: &Context) -> Self {
-        let written = Rc::new(RefCell::new(vec![Blocks::new(); PARTITIONS]));
+        let (mut written, mut blocks) = (Vec::new(), Vec::new());
+        written.resize_with(PARTITIONS, Blocks::default);
+        blocks.resize_with(PARTITIONS, Vec::new);
         let (spilled, coder) = (Spilled::new(file, context), Rc::default());
-        Self { spilled, coder, written, blocks: vec![Vec::new(); PARTITIONS], width: 0 }
+        let block_bytes = (context.grant.operator / 64).clamp(PART_BLOCK.0, PART_BLOCK.1) as usize;
+        Self { spilled, coder, written, blocks, block_bytes, width: 0 }
     }
 
     /// Takes a row of so many values, which `write` appends to a block. All are of one width.
@@ -165,15 +256,15 @@ impl Partitions {
         self.width = width;
         let part = (hash >> 32) as usize % PARTITIONS;
         write(&mut self.coder.borrow_mut(), &mut self.blocks[part]);
-        if self.blocks[part].len() >= PART_BLOCK {
+        if self.blocks[part].len() >= self.block_bytes {
             self.hand_over(part, context);
         }
     }
 
     fn hand_over(&mut self, part: usize, context: &Context) {
         let block = std::mem::take(&mut self.blocks[part]);
-        let (spilled, written) = (Rc::clone(&self.spilled), Rc::clone(&self.written));
-        context.do_later(Box::new(FullBlock { spilled, written, part, block }));
+        let (spilled, blocks) = (Rc::clone(&self.spilled), self.written[part].clone());
+        context.do_later(Box::new(FullBlock { spilled, blocks, block }));
     }
 
     /// The rows of each partition, after the last one has come.
@@ -184,11 +275,11 @@ impl Partitions {
             }
         }
         context.do_now().await?;
-        let written = self.written.take();
+        self.spilled.settle().await?;
+        let written = std::mem::take(&mut self.written);
         let reader = |blocks| Reader {
-            spilled: Rc::clone(&self.spilled),
+            blocks: BlockReader::new(&self.spilled, blocks),
             coder: Rc::clone(&self.coder),
-            blocks,
             block: Vec::new(),
             at: 0,
             width: self.width,
