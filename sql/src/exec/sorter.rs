@@ -39,7 +39,7 @@ const PIECE: (usize, usize) = (1 << 10, 256 << 10);
 /// Bytes of a record's lengths.
 const LENGTHS: usize = 8;
 /// Entries that are sorted at once.
-const TURN: usize = 1024;
+const TURN: usize = 2048;
 /// Entries or records between two looks at the turn.
 const LOOK: usize = 32;
 
@@ -103,6 +103,8 @@ const ENTRY_BYTES: usize = 3 * size_of::<Entry>();
 struct Records {
     pieces: Vec<Vec<u8>>,
     entries: Vec<Entry>,
+    /// Pieces of records that have been written, all of [`PIECE`]'s greatest size.
+    spare: Rc<RefCell<Vec<Vec<u8>>>>,
 }
 
 impl Records {
@@ -112,7 +114,8 @@ impl Records {
         if self.pieces.last().is_none_or(|piece| piece.capacity() - piece.len() < record.len()) {
             let wanted = self.pieces.last().map_or(PIECE.0, |last| (last.capacity() * 2).min(PIECE.1));
             let size = wanted.max(record.len());
-            self.pieces.push(Vec::with_capacity(size));
+            let spare = if size == PIECE.1 { self.spare.borrow_mut().pop() } else { None };
+            self.pieces.push(spare.unwrap_or_else(|| Vec::with_capacity(size)));
             bytes += size;
         }
         let number = self.pieces.len() - 1;
@@ -132,6 +135,15 @@ impl Records {
         let key = |entry: &Entry| parts(self.record(entry)).0;
         let place = |entry: &Entry| (entry.piece, entry.at);
         a.front.cmp(&b.front).then_with(|| key(a).cmp(key(b))).then_with(|| place(a).cmp(&place(b)))
+    }
+
+    /// Leaves the memory of the pieces to the records that come.
+    fn give_up(self) {
+        let pieces = self.pieces.into_iter().filter(|piece| piece.capacity() == PIECE.1);
+        self.spare.borrow_mut().extend(pieces.map(|mut piece| {
+            piece.clear();
+            piece
+        }));
     }
 
     /// Sorts the entries, in turns.
@@ -236,7 +248,7 @@ impl Task for Handed {
             }
             let run = writer.finish().await?;
             runs.runs.borrow_mut().push(run);
-            drop(records);
+            records.give_up();
             context.memory.give_back(bytes as u64);
             Ok(())
         })
@@ -312,7 +324,8 @@ impl<'e> Sorter<'e> {
                 Rc::clone(self.runs.insert(Rc::new(runs)))
             }
         };
-        let (records, bytes) = (std::mem::take(&mut self.records), self.kept.pass_on());
+        let next = Records { spare: Rc::clone(&self.records.spare), ..Records::default() };
+        let (records, bytes) = (std::mem::replace(&mut self.records, next), self.kept.pass_on());
         self.context.do_later(Box::new(Handed { records, bytes, runs }));
         Ok(())
     }
@@ -345,6 +358,7 @@ impl<'e> Sorter<'e> {
             self.hand_over()?;
         }
         context.do_now().await?;
+        self.records.spare.borrow_mut().clear();
         // Each run has a block that is read, and one ahead.
         let most = context.grant.operator / 4 / runs.block_bytes as u64;
         let fan = usize::try_from(most).unwrap_or(FAN.1).clamp(FAN.0, FAN.1);
