@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Integers, dates, decimals of one scale and truth values are their own words. A text of up to seven bytes is its bytes and its length;
-//! a longer one has a number, which a map of such texts gives. Keys of any other kind, or whose kind changes from batch to batch, are
+//! a longer one has a number, by which it stands once. Keys of any other kind, or whose kind changes from batch to batch, are
 //! kept as values, all of them from then on.
 
 use std::collections::HashMap;
@@ -38,11 +38,16 @@ impl Form {
     }
 }
 
-/// Texts of a key that do not fit into a word.
-#[derive(Debug, Default)]
+/// Texts of a key that do not fit into a word, numbered in the order in which they came.
+#[derive(Debug)]
 struct LongTexts {
-    numbers: HashMap<Box<[u8]>, u32>,
-    texts: Vec<Box<[u8]>>,
+    bytes: Vec<u8>,
+    /// Where each text ends.
+    ends: Vec<u64>,
+    /// A part of a text's hash and one more than its number, at a place by its hash; (0, 0): none. As many as a power of two.
+    table: Vec<(u32, u32)>,
+    /// Drawn for each run, so that no texts are made to collide.
+    seed: u64,
 }
 
 /// Bit of a word that is the number of a long text.
@@ -52,7 +57,26 @@ const SHORT: usize = 7;
 /// Bytes that a map takes for an entry, beside what the entry points to.
 const ENTRY_BYTES: usize = 64;
 
+#[inline]
+fn mix(hash: u64, word: u64) -> u64 {
+    let product = u128::from(hash ^ word) * u128::from(0x9E37_79B9_7F4A_7C15_u64);
+    (product >> 64) as u64 ^ product as u64
+}
+
 impl LongTexts {
+    fn new(seed: u64) -> Self {
+        Self { bytes: Vec::new(), ends: Vec::new(), table: vec![(0, 0); 64], seed }
+    }
+
+    fn hash(seed: u64, text: &[u8]) -> u64 {
+        let (words, rest) = text.as_chunks::<8>();
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        let hash =
+            words.iter().fold(seed ^ text.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+        mix(mix(hash, u64::from_le_bytes(last)), seed)
+    }
+
     /// The word of a text. Without memory to be charged no further text comes: its word is that of no group.
     fn word(&mut self, text: &[u8], kept: Option<&mut Kept<'_>>) -> Result<u64> {
         if text.len() <= SHORT {
@@ -61,23 +85,58 @@ impl LongTexts {
             bytes[SHORT] = text.len() as u8;
             return Ok(u64::from_le_bytes(bytes));
         }
-        if let Some(number) = self.numbers.get(text) {
-            return Ok(LONG | u64::from(*number));
+        let hash = Self::hash(self.seed, text);
+        let part = (hash >> 32) as u32;
+        let mask = self.table.len() - 1;
+        let mut place = hash as usize & mask;
+        loop {
+            match self.table[place] {
+                (_, 0) => break,
+                (other, number) if other == part && self.text(number - 1) == text => {
+                    return Ok(LONG | u64::from(number - 1));
+                }
+                _ => place = (place + 1) & mask,
+            }
         }
         let Some(kept) = kept else { return Ok(u64::MAX) };
-        kept.add(2 * (text.len() + ENTRY_BYTES))?;
-        let number = u32::try_from(self.texts.len()).expect("memory holds fewer texts");
-        self.numbers.insert(text.into(), number);
-        self.texts.push(text.into());
+        // The lists double, and the table is at most half full.
+        kept.add(2 * text.len() + 2 * size_of::<u64>() + 4 * size_of::<(u32, u32)>())?;
+        let number = u32::try_from(self.ends.len()).expect("memory holds fewer texts");
+        self.bytes.extend_from_slice(text);
+        self.ends.push(self.bytes.len() as u64);
+        self.table[place] = (part, number + 1);
+        if self.ends.len() * 2 > self.table.len() {
+            self.grow();
+        }
         Ok(LONG | u64::from(number))
     }
 
-    fn text(&self, word: u64) -> Vec<u8> {
+    fn grow(&mut self) {
+        let mut table = vec![(0, 0); self.table.len() * 2];
+        let mask = table.len() - 1;
+        for number in 0..self.ends.len() as u32 {
+            let hash = Self::hash(self.seed, self.text(number));
+            let mut place = hash as usize & mask;
+            while table[place].1 != 0 {
+                place = (place + 1) & mask;
+            }
+            table[place] = ((hash >> 32) as u32, number + 1);
+        }
+        self.table = table;
+    }
+
+    fn text(&self, number: u32) -> &[u8] {
+        let begin = number.checked_sub(1).map_or(0, |before| self.ends[before as usize]);
+        &self.bytes[begin as usize..self.ends[number as usize] as usize]
+    }
+
+    /// The value of the text that a word stands for.
+    fn datum(&self, word: u64, form: TextForm) -> Datum {
         if word & LONG != 0 {
-            return self.texts[(word & !LONG) as usize].to_vec();
+            return form.datum(self.text((word & !LONG) as u32));
         }
         let bytes = word.to_le_bytes();
-        bytes[..usize::from(bytes[SHORT])].to_vec()
+        form.datum(&bytes[..usize::from(bytes[SHORT])])
     }
 }
 
@@ -120,8 +179,8 @@ pub(super) struct Groups {
 
 impl Words {
     fn new(forms: Vec<Form>) -> Self {
-        let long = forms.iter().map(|_| LongTexts::default()).collect();
         let seed = RandomState::new().hash_one(0) | 1;
+        let long = forms.iter().map(|_| LongTexts::new(seed)).collect();
         Self { forms, long, words: Vec::new(), table: vec![0; 64], seed, rows: Vec::new() }
     }
 
@@ -166,10 +225,7 @@ impl Words {
 
     #[inline]
     fn hash(seed: u64, words: &[u64]) -> u64 {
-        words.iter().fold(seed, |hash, word| {
-            let product = u128::from(hash ^ word) * u128::from(0x9E37_79B9_7F4A_7C15_u64);
-            (product >> 64) as u64 ^ product as u64
-        })
+        words.iter().fold(seed, |hash, word| mix(hash, *word))
     }
 
     fn grow(&mut self) {
@@ -231,7 +287,7 @@ impl Words {
                 Form::Int(form) => form.datum(word as i64),
                 Form::Scaled(scale) => Datum::Numeric(Numeric::Small(word as i64, *scale)),
                 Form::Bool => Datum::Bool(word != 0),
-                Form::Text(form) => form.datum(&self.long[place].text(word)),
+                Form::Text(form) => self.long[place].datum(word, *form),
             }
         };
         self.forms.iter().enumerate().map(value).collect()
