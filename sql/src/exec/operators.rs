@@ -377,6 +377,10 @@ impl<S: Source> Executor<'_, S> {
         sink: Sink<'_>,
     ) -> Result<()> {
         let mut sorter = Sorter::new(self.context, keys);
+        if let Some(pipeline) = Pipeline::of_ordered(input, keys).filter(|_| outer.is_empty()) {
+            Box::pin(self.sort_batches(&pipeline, keys, &mut sorter)).await?;
+            return sorter.finish(sink).await;
+        }
         let mut take = |row: &mut Row| {
             sorter.push(row, outer)?;
             MORE
@@ -418,7 +422,7 @@ impl<S: Source> Executor<'_, S> {
             let skip = usize::try_from(skip).expect("it is less than the sum");
             let context = self.context;
             let mut first = First::new(context, keys, count);
-            match Pipeline::of_first(input, keys).filter(|_| outer.is_empty()) {
+            match Pipeline::of_ordered(input, keys).filter(|_| outer.is_empty()) {
                 Some(pipeline) => Box::pin(self.first_of_batches(&pipeline, keys, &mut first)).await?,
                 None => {
                     let mut take = |row: &mut Row| {

@@ -4,7 +4,7 @@
 //! row ─► record ─► pieces of memory, an entry each ── beyond the grant: handed over ─► pause: sorted, written ─► run in a file
 //!                        └─► all have come: entries sorted ─► rows            or all runs merged, a block of each in memory ─► rows
 //! record: length of the key │ length of the row │ key (types/order_bytes: compares as bytes) │ row: its values (exec/coded)
-//! entry: the first bytes of the key │ piece and place of the record
+//! entry: eight bytes of the key, behind what all keys begin with │ piece and place of the record
 //! ```
 //!
 //! Rules:
@@ -31,7 +31,7 @@ use crate::plan::SortKey;
 use crate::types::{Datum, order_bytes};
 
 /// Bytes of a run's block, but for its last record: at least, and at the most.
-const BLOCK: (u64, u64) = (32 << 10, 256 << 10);
+const BLOCK: (u64, u64) = (32 << 10, 112 << 10);
 /// Runs that are merged at once, at least and at the most.
 const FAN: (usize, usize) = (4, 64);
 /// Bytes of the first piece, and of all further ones at the most, but for a record that is larger.
@@ -39,40 +39,42 @@ const PIECE: (usize, usize) = (1 << 10, 256 << 10);
 /// Bytes of a record's lengths.
 const LENGTHS: usize = 8;
 /// Entries that are sorted at once.
-const TURN: usize = 2048;
+const TURN: usize = 4096;
+/// Fronts that part entries at once.
+const FRONTS: usize = 127;
 /// Entries or records between two looks at the turn.
 const LOOK: usize = 32;
 
-/// Appends a key: bytes whose order is that of rows with such keys.
-fn write_key(keys: &[SortKey], values: impl Iterator<Item = Result<Datum>>, to: &mut Vec<u8>) -> Result<()> {
-    for (key, value) in keys.iter().zip(values) {
-        let value = value?;
-        if value.is_null() {
-            to.push(if key.nulls_first { 0 } else { 2 });
-            continue;
-        }
-        to.push(1);
-        let begin = to.len();
-        order_bytes::write(&value, to);
-        if key.descending {
-            to[begin..].iter_mut().for_each(|byte| *byte = !*byte);
-        }
+/// Appends a value of a key: a mark where it is null, and else behind one what `write` appends, bytes whose order is that of values.
+pub(super) fn write_key(key: &SortKey, is_null: bool, to: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    if is_null {
+        to.push(if key.nulls_first { 0 } else { 2 });
+        return;
     }
-    Ok(())
+    to.push(1);
+    let begin = to.len();
+    write(to);
+    if key.descending {
+        to[begin..].iter_mut().for_each(|byte| *byte = !*byte);
+    }
 }
 
 /// The first bytes of a key, as numbers that compare as they do.
 type Front = (u64, u64);
 
 fn front(key: &[u8]) -> Front {
-    let word = |from: usize| {
-        let mut bytes = [0; 8];
-        let some = key.get(from..).unwrap_or_default();
-        let count = some.len().min(8);
-        bytes[..count].copy_from_slice(&some[..count]);
-        u64::from_be_bytes(bytes)
-    };
-    (word(0), word(8))
+    (word(key, 0), word(key, 8))
+}
+
+/// Eight bytes of a key, behind so many; zeros where it has ended.
+fn word(key: &[u8], from: usize) -> u64 {
+    let some = key.get(from..).unwrap_or_default();
+    if let Some(bytes) = some.first_chunk() {
+        return u64::from_be_bytes(*bytes);
+    }
+    let mut bytes = [0; 8];
+    bytes[..some.len()].copy_from_slice(some);
+    u64::from_be_bytes(bytes)
 }
 
 /// A length in a record.
@@ -88,27 +90,30 @@ fn parts(record: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// A record in memory.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Entry {
-    front: Front,
+    /// The first bytes of the key behind those that all keys begin with.
+    front: u64,
     piece: u32,
     at: u32,
 }
 
 /// Bytes that an entry takes: the list doubles, and is copied while it is sorted.
-const ENTRY_BYTES: usize = 3 * size_of::<Entry>();
+const ENTRY_BYTES: usize = 3 * size_of::<Entry>() + size_of::<u16>();
 
 /// Records in memory.
 #[derive(Default)]
 struct Records {
     pieces: Vec<Vec<u8>>,
     entries: Vec<Entry>,
+    /// The first key, as far as all others begin as it does.
+    common: Vec<u8>,
     /// Pieces of records that have been written, all of [`PIECE`]'s greatest size.
     spare: Rc<RefCell<Vec<Vec<u8>>>>,
 }
 
 impl Records {
-    /// Takes a record, and returns the bytes that it takes beside those of the pieces before.
+    /// Takes a record, and returns the bytes that it takes.
     fn push(&mut self, record: &[u8]) -> usize {
         let mut bytes = ENTRY_BYTES;
         if self.pieces.last().is_none_or(|piece| piece.capacity() - piece.len() < record.len()) {
@@ -118,13 +123,29 @@ impl Records {
             self.pieces.push(spare.unwrap_or_else(|| Vec::with_capacity(size)));
             bytes += size;
         }
+        let key = parts(record).0;
+        if self.entries.is_empty() {
+            self.common = key.to_vec();
+        } else if !key.starts_with(&self.common) {
+            let same = key.iter().zip(&self.common).take_while(|(a, b)| a == b).count();
+            self.common.truncate(same);
+        }
         let number = self.pieces.len() - 1;
         let piece = &mut self.pieces[number];
         let at = u32::try_from(piece.len()).expect("a piece is shorter");
         piece.extend_from_slice(record);
-        let front = front(parts(record).0);
-        self.entries.push(Entry { front, piece: u32::try_from(number).expect("pieces of a kilobyte"), at });
+        let piece = u32::try_from(number).expect("pieces of a kilobyte");
+        self.entries.push(Entry { front: 0, piece, at });
         bytes
+    }
+
+    /// Leaves the memory of the pieces to the records that come.
+    fn give_up(self) {
+        let pieces = self.pieces.into_iter().filter(|piece| piece.capacity() == PIECE.1);
+        self.spare.borrow_mut().extend(pieces.map(|mut piece| {
+            piece.clear();
+            piece
+        }));
     }
 
     fn record(&self, entry: &Entry) -> &[u8] {
@@ -137,25 +158,57 @@ impl Records {
         a.front.cmp(&b.front).then_with(|| key(a).cmp(key(b))).then_with(|| place(a).cmp(&place(b)))
     }
 
-    /// Leaves the memory of the pieces to the records that come.
-    fn give_up(self) {
-        let pieces = self.pieces.into_iter().filter(|piece| piece.capacity() == PIECE.1);
-        self.spare.borrow_mut().extend(pieces.map(|mut piece| {
-            piece.clear();
-            piece
-        }));
-    }
-
-    /// Sorts the entries, in turns.
+    /// Sorts the entries, in turns: parted by their fronts until a part can be sorted at once.
     async fn sort(&mut self, context: &Context) -> Result<()> {
         let mut entries = std::mem::take(&mut self.entries);
-        for run in entries.chunks_mut(TURN) {
-            run.sort_unstable_by(|a, b| self.order(a, b));
-            if context.is_due_after(TURN) {
+        let common = self.common.len();
+        for some in entries.chunks_mut(LOOK) {
+            for entry in &mut *some {
+                entry.front = word(parts(self.record(entry)).0, common);
+            }
+            if context.is_due_after(some.len()) {
                 context.pause().await?;
             }
         }
-        let (mut width, mut merged) = (TURN, Vec::with_capacity(entries.len()));
+        let mut parted = Vec::new();
+        let mut parts = vec![Part { from: 0, to: entries.len(), is_equal: false }];
+        while let Some(part) = parts.pop() {
+            let some = &mut entries[part.from..part.to];
+            if some.len() <= TURN {
+                if !part.is_equal {
+                    some.sort_unstable_by_key(|entry| entry.front);
+                }
+                for equal in some.chunk_by_mut(|a, b| a.front == b.front).filter(|equal| equal.len() > 1) {
+                    equal.sort_unstable_by(|a, b| self.order(a, b));
+                }
+                if context.is_due_after(part.to - part.from) {
+                    context.pause().await?;
+                }
+            } else if part.is_equal {
+                self.merge_sort(some, context).await?;
+            } else {
+                let found = part_by_front(some, &mut parted, context).await?;
+                parts.extend(found.into_iter().map(|found| Part {
+                    from: part.from + found.from,
+                    to: part.from + found.to,
+                    ..found
+                }));
+            }
+        }
+        self.entries = entries;
+        Ok(())
+    }
+
+    /// Sorts entries whose fronts say nothing.
+    async fn merge_sort(&self, entries: &mut [Entry], context: &Context) -> Result<()> {
+        let few = TURN / 8;
+        for run in entries.chunks_mut(few) {
+            run.sort_unstable_by(|a, b| self.order(a, b));
+            if context.is_due_after(few) {
+                context.pause().await?;
+            }
+        }
+        let (mut width, mut merged) = (few, Vec::with_capacity(entries.len()));
         while width < entries.len() {
             merged.clear();
             for pair in entries.chunks(2 * width) {
@@ -175,12 +228,71 @@ impl Records {
                 merged.extend_from_slice(left);
                 merged.extend_from_slice(right);
             }
-            std::mem::swap(&mut entries, &mut merged);
+            entries.copy_from_slice(&merged);
             width *= 2;
         }
-        self.entries = entries;
         Ok(())
     }
+}
+
+/// Entries from a place to another one that stand there in any order.
+struct Part {
+    from: usize,
+    to: usize,
+    /// Their fronts are equal.
+    is_equal: bool,
+}
+
+/// Parts entries by fronts that some of them have: what has such a front, and what is between two.
+async fn part_by_front(
+    entries: &mut [Entry],
+    parted: &mut Vec<Entry>,
+    context: &Context,
+) -> Result<Vec<Part>> {
+    let step = entries.len() / (FRONTS * 8);
+    let mut sample: Vec<u64> = entries.iter().step_by(step.max(1)).map(|entry| entry.front).collect();
+    sample.sort_unstable();
+    let mut fronts: Vec<u64> = (1..=FRONTS).map(|at| sample[at * sample.len() / (FRONTS + 1)]).collect();
+    fronts.dedup();
+    let part_of = |entry: &Entry| {
+        let below = fronts.partition_point(|front| *front < entry.front);
+        2 * below + usize::from(fronts.get(below) == Some(&entry.front))
+    };
+    let mut counts = vec![0; 2 * fronts.len() + 1];
+    let mut numbers: Vec<u16> = Vec::with_capacity(entries.len());
+    for some in entries.chunks(LOOK) {
+        for entry in some {
+            let part = part_of(entry);
+            counts[part] += 1;
+            numbers.push(part as u16);
+        }
+        if context.is_due_after(some.len()) {
+            context.pause().await?;
+        }
+    }
+    let mut next = Vec::with_capacity(counts.len());
+    let mut from = 0;
+    for count in &counts {
+        next.push(from);
+        from += count;
+    }
+    parted.clear();
+    parted.resize(entries.len(), Entry::default());
+    for (some, numbers) in entries.chunks(LOOK).zip(numbers.chunks(LOOK)) {
+        for (entry, number) in some.iter().zip(numbers) {
+            let place = &mut next[usize::from(*number)];
+            parted[*place] = *entry;
+            *place += 1;
+        }
+        if context.is_due_after(some.len()) {
+            context.pause().await?;
+        }
+    }
+    entries.copy_from_slice(parted);
+    let parts = next.iter().zip(&counts).enumerate();
+    let parts =
+        parts.map(|(number, (to, count))| Part { from: to - count, to: *to, is_equal: number % 2 == 1 });
+    Ok(parts.filter(|part| part.to - part.from > 1).collect())
 }
 
 /// The runs of a sorter.
@@ -289,14 +401,37 @@ impl<'e> Sorter<'e> {
     /// Takes a row, as wide as those before it.
     pub(super) fn push(&mut self, row: &[Datum], outer: &[Datum]) -> Result<()> {
         let env = Env { row, outer, context: self.context };
-        self.width = row.len();
+        self.begin(row.len());
+        for key in &*self.keys {
+            let value = key.expr.eval(&env)?;
+            write_key(key, value.is_null(), &mut self.record, |to| order_bytes::write(&value, to));
+        }
+        self.end(|coder, to| row.iter().for_each(|value| coder.write(value, to)))
+    }
+
+    /// Takes a row of so many values: `key` appends each value of its key, by [`write_key`], and `row` its values.
+    pub(super) fn push_by(
+        &mut self,
+        width: usize,
+        mut key: impl FnMut(usize, &SortKey, &mut Vec<u8>),
+        row: impl FnOnce(&mut Coder, &mut Vec<u8>),
+    ) -> Result<()> {
+        self.begin(width);
+        for (place, one) in self.keys.iter().enumerate() {
+            key(place, one, &mut self.record);
+        }
+        self.end(row)
+    }
+
+    fn begin(&mut self, width: usize) {
+        self.width = width;
         self.record.clear();
         self.record.resize(LENGTHS, 0);
-        write_key(&self.keys, self.keys.iter().map(|key| key.expr.eval(&env)), &mut self.record)?;
+    }
+
+    fn end(&mut self, row: impl FnOnce(&mut Coder, &mut Vec<u8>)) -> Result<()> {
         let key = self.record.len() - LENGTHS;
-        row.iter().for_each(|value| self.coder.write(value, &mut self.record));
-        let length =
-            |bytes: usize| u32::try_from(bytes).expect("values have a gigabyte at the most").to_le_bytes();
+        row(&mut self.coder, &mut self.record);
         let rest = self.record.len() - LENGTHS - key;
         self.record[..4].copy_from_slice(&length(key));
         self.record[4..LENGTHS].copy_from_slice(&length(rest));
@@ -520,5 +655,67 @@ impl<'m> Merge<'m> {
         }
         self.settle(0);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thermocline_base::rng::Rng;
+    use thermocline_engine::block_on;
+
+    use super::*;
+    use crate::expr::Expr;
+
+    /// Sorts rows, which end in their places, by all columns before.
+    fn sorted(rows: &[Row], descending: bool) -> Vec<Row> {
+        let context = Context::default();
+        let width = rows[0].len() - 1;
+        let key = |column| SortKey { expr: Expr::Column(column), descending, nulls_first: descending };
+        let mut sorter = Sorter::new(&context, (0..width).map(key).collect::<Vec<_>>());
+        rows.iter().for_each(|row| sorter.push(row, &[]).expect("it is taken"));
+        let mut found = Vec::new();
+        let mut see = |row: &mut Row| {
+            found.push(std::mem::take(row));
+            Ok(std::ops::ControlFlow::Continue(()))
+        };
+        block_on(sorter.finish(&mut see)).expect("they are sorted");
+        found
+    }
+
+    /// Keys that differ early, late, seldom or never.
+    #[test]
+    fn rows_come_in_their_order_and_equal_ones_as_they_went() {
+        let mut rng = Rng::new(3);
+        let wide = |rng: &mut Rng| Datum::Int(rng.next_u64() as i64);
+        let few = |rng: &mut Rng| Datum::Int(rng.below(3) as i64);
+        let null =
+            |rng: &mut Rng| if rng.chance(0.9) { Datum::Null } else { Datum::Int(rng.below(100) as i64) };
+        let text = |rng: &mut Rng| Datum::text(&format!("a long beginning {}", rng.below(5000)));
+        let mostly = |rng: &mut Rng| Datum::Int(if rng.chance(0.95) { 7 } else { rng.next_u64() as i64 });
+        let makers: [&dyn Fn(&mut Rng) -> Datum; 5] = [&wide, &few, &null, &text, &mostly];
+        for (number, count) in
+            [(0, 1), (0, 30_000), (1, 30_000), (2, 30_000), (3, 30_000), (4, 30_000), (5, 30_000)]
+        {
+            let rows: Vec<Row> = (0..count)
+                .map(|place| {
+                    let mut row = match number {
+                        5 => vec![few(&mut rng), text(&mut rng), wide(&mut rng)],
+                        number => vec![makers[number](&mut rng)],
+                    };
+                    row.push(Datum::Int(place));
+                    row
+                })
+                .collect();
+            for descending in [false, true] {
+                let mut wanted = rows.clone();
+                let width = rows[0].len() - 1;
+                wanted.sort_by(|a, b| {
+                    let orders = a.iter().zip(b).take(width).map(|(a, b)| a.compare_nulls_last(b));
+                    let order = orders.fold(Ordering::Equal, Ordering::then);
+                    if descending { order.reverse() } else { order }
+                });
+                assert!(sorted(&rows, descending) == wanted, "keys {number}, {count} rows, {descending}");
+            }
+        }
     }
 }

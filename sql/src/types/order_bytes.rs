@@ -50,8 +50,9 @@ fn write_all(values: &[Datum], to: &mut Vec<u8>) {
     to.push(0);
 }
 
+/// Appends what stands in 64 bits.
 #[inline]
-fn write_int(value: i64, to: &mut Vec<u8>) {
+pub(crate) fn write_int(value: i64, to: &mut Vec<u8>) {
     to.extend_from_slice(&(value as u64 ^ 1 << 63).to_be_bytes());
 }
 
@@ -65,7 +66,8 @@ fn write_float(value: f64, to: &mut Vec<u8>) {
     to.extend_from_slice(&bits.to_be_bytes());
 }
 
-pub(super) fn write_bytes(bytes: &[u8], to: &mut Vec<u8>) {
+/// Appends a string.
+pub(crate) fn write_bytes(bytes: &[u8], to: &mut Vec<u8>) {
     if bytes.contains(&0) {
         for byte in bytes {
             to.push(*byte);

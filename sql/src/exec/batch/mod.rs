@@ -6,7 +6,7 @@
 //!         asked in the engine)
 //! ```
 //!
-//! A plan runs so if it groups the rows of one table, or wants the first of them in an order; if no index leads to the table, and there
+//! A plan runs so if it groups the rows of one table, or wants them, or the first of them, in an order; if no index leads to the table, and there
 //! are conditions and projections alone between; if no aggregate wants an order or distinct values; and if at most one expression
 //! answers otherwise from call to call. All other plans run row by row. Both have one meaning: an expression without a kernel is
 //! evaluated by the same code.
@@ -19,6 +19,7 @@
 //! | `groups` | numbers of rows with equal keys |
 //! | `accumulate` | aggregates of groups |
 //! | `first` | LIMIT over ORDER BY |
+//! | `sorted` | ORDER BY |
 //! | `pushed` | conditions that the engine asks |
 
 mod accumulate;
@@ -27,6 +28,7 @@ mod first;
 mod group;
 mod groups;
 mod pushed;
+mod sorted;
 mod vector;
 
 use std::rc::Rc;
@@ -83,8 +85,8 @@ impl<'p> Pipeline<'p> {
         if plain { Self::of(input, Above::Exprs(group::over_rows(keys, calls).collect())) } else { None }
     }
 
-    /// The pipeline whose first rows in an order are wanted, if it is one that runs by batches.
-    pub(super) fn of_first(input: &'p Plan, keys: &'p [SortKey]) -> Option<Self> {
+    /// The pipeline whose rows, or the first of them, are wanted in an order, if it is one that runs by batches.
+    pub(super) fn of_ordered(input: &'p Plan, keys: &'p [SortKey]) -> Option<Self> {
         Self::of(input, Above::Rows(keys.iter().map(|key| &key.expr).collect()))
     }
 

@@ -15,7 +15,7 @@ use crate::catalog::Column;
 use crate::exec::coded::{self, Coder, Raw};
 use crate::exec::source::{is_formed, with_form};
 use crate::types::stored::datum_of;
-use crate::types::{Datum, Numeric, Type, text};
+use crate::types::{Datum, Numeric, Type, order_bytes, text};
 
 /// The kind of value that stands in 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,6 +257,17 @@ impl<'b> Vector<'b> {
             // A text of `char(n)` stands without its blanks.
             Values::Texts(texts) if !self.is_null(row) => state.write(texts.get(row)),
             _ => self.datum(row).hash(state),
+        }
+    }
+
+    /// Writes bytes whose order is that of values, of a row that has one.
+    pub(super) fn write_order(&self, row: usize, to: &mut Vec<u8>) {
+        match &self.values {
+            Values::Texts(texts) => order_bytes::write_bytes(texts.get(row), to),
+            Values::Ints(_, values) => order_bytes::write_int(values[row], to),
+            Values::One(value) => order_bytes::write(value, to),
+            Values::Datums(values) => order_bytes::write(&values[row], to),
+            _ => order_bytes::write(&self.datum(row), to),
         }
     }
 
