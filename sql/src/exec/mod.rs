@@ -25,6 +25,8 @@
 //! | `sort` | orders, in pieces between which others have a turn |
 //! | `spill` | rows beyond memory |
 //! | `lock` | SELECT … FOR UPDATE and its like |
+//! | `reel` | rows that are kept until they are fetched |
+//! | `supply` | the rows of an answer that is fetched a number at a time |
 //! | `statement` | one run of a statement: its rows, its changes, its foreign keys |
 
 mod batch;
@@ -38,6 +40,7 @@ mod lock;
 mod meter;
 mod operators;
 mod recursive;
+mod reel;
 mod series;
 mod sort;
 mod source;
@@ -45,6 +48,7 @@ mod spill;
 mod spool;
 mod statement;
 mod sub;
+mod supply;
 mod window;
 
 use std::future::Future;
@@ -57,7 +61,8 @@ pub(crate) use meter::measured;
 use source::Source;
 use spool::Spool;
 pub use statement::Rows;
-pub(crate) use statement::{Terms, run};
+pub(crate) use statement::{Given, Terms, run};
+pub use supply::Supply;
 
 use crate::depth;
 use crate::error::Result;

@@ -63,19 +63,24 @@ impl Spilled {
     async fn write(&self, block: &mut Vec<u8>, blocks: &mut Blocks) -> Result<()> {
         blocks.push_back(self.file.write(block).await?);
         block.clear();
-        match self.limit {
-            Some(limit) if self.file.bytes() > limit => {
-                let message = format!("temporary file size exceeds \"temp_file_limit\" ({}kB)", limit >> 10);
-                Err(Error::new("53400", message))
-            }
-            _ => Ok(()),
-        }
+        within_limit(&self.file, self.limit)
     }
 
     /// Appends a row to a block.
     fn code<'r>(&self, row: impl IntoIterator<Item = &'r Datum>, block: &mut Vec<u8>) {
         let mut coder = self.coder.borrow_mut();
         row.into_iter().for_each(|value| coder.write(value, block));
+    }
+}
+
+/// Refuses a file that has more bytes than `temp_file_limit` lets a statement have.
+pub(super) fn within_limit(file: &SpillFile, limit: Option<u64>) -> Result<()> {
+    match limit {
+        Some(limit) if file.bytes() > limit => {
+            let message = format!("temporary file size exceeds \"temp_file_limit\" ({}kB)", limit >> 10);
+            Err(Error::new("53400", message))
+        }
+        _ => Ok(()),
     }
 }
 

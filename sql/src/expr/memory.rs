@@ -86,6 +86,11 @@ impl Spare {
 }
 
 impl Memory {
+    /// Memory of an owner that no statement has.
+    pub(crate) fn new(db: &Database) -> Self {
+        Self { reservation: RefCell::new(Some(db.reservation())), ..Self::default() }
+    }
+
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         self.short.get()
@@ -93,7 +98,7 @@ impl Memory {
 
     /// Keeps so many bytes more.
     #[inline]
-    fn keep(&self, bytes: u64) -> Result<()> {
+    pub(crate) fn keep(&self, bytes: u64) -> Result<()> {
         let kept = self.kept.get() + bytes;
         self.kept.set(kept);
         if kept <= self.charged.get() + FREE { Ok(()) } else { self.charge(kept, bytes) }

@@ -363,6 +363,7 @@ impl Session {
         if !matches!(undone, Some(Ok(()))) {
             open.transaction.abort();
             open.advisory = None;
+            self.cursors.end(false);
         }
     }
 
