@@ -17,6 +17,7 @@ pub(crate) struct Statement {
     parameters: Vec<Type>,
     columns: Rc<[Column]>,
     returns_rows: bool,
+    only_reads: bool,
     is_boundary: bool,
     is_empty: bool,
 }
@@ -71,6 +72,7 @@ impl Connection {
             parameters: known.map_or(Vec::new(), |it| it.parameters().to_vec()),
             columns: known.map_or(Rc::from([]), |it| it.columns().into()),
             returns_rows: known.is_some_and(Prepared::returns_rows),
+            only_reads: known.is_some_and(Prepared::only_reads),
             is_boundary: known.is_some_and(Prepared::is_boundary),
             is_empty: known.is_none(),
             prepared: RefCell::new(prepared.map(Box::new)),
@@ -186,8 +188,9 @@ impl Connection {
             self.portals.insert(name.to_owned(), portal);
             return Ok(Ok(()));
         }
-        // Sync at once: the statement is its own transaction.
-        let alone = self.input.first() == Some(&b'S');
+        // Sync at once: the statement is its own transaction, unless its rows are fetched in one that lasts.
+        let is_fetched = max_rows > 0 && statement.returns_rows && statement.only_reads;
+        let alone = self.input.first() == Some(&b'S') && !is_fetched;
         if !alone
             && !statement.is_boundary
             && let Err(error) = self.session.begin_implicit()

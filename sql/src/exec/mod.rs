@@ -27,6 +27,8 @@
 //! | `lock` | SELECT … FOR UPDATE and its like |
 //! | `reel` | rows that are kept until they are fetched |
 //! | `supply` | the rows of an answer that is fetched a number at a time |
+//! | `suspended` | plans that make their rows when they are fetched |
+//! | `stretch` | ranges of an index as keys |
 //! | `statement` | one run of a statement: its rows, its changes, its foreign keys |
 
 mod batch;
@@ -47,8 +49,10 @@ mod source;
 mod spill;
 mod spool;
 mod statement;
+mod stretch;
 mod sub;
 mod supply;
+mod suspended;
 mod window;
 
 use std::future::Future;

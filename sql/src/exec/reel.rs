@@ -211,6 +211,12 @@ impl Reel {
         Ok(())
     }
 
+    /// Counts a row that is not kept, of a reel that keeps none.
+    pub(super) fn pass_over(&mut self) {
+        debug_assert!(self.tail.begins.is_empty() && self.blocks.all.borrow().is_empty(), "it keeps rows");
+        self.tail.first += 1;
+    }
+
     fn give_back_tail(&mut self) {
         self.tail.bytes.clear();
         self.tail.begins.clear();
@@ -249,7 +255,9 @@ impl Reel {
     /// Writes what is to be written, and waits for the memory of the rest.
     pub(super) async fn settle(&mut self, context: &Context) -> Result<()> {
         context.do_now().await?;
-        self.blocks.memory.settle().await
+        self.blocks.memory.settle().await?;
+        self.blocks.memory.trim();
+        Ok(())
     }
 
     /// The row at a place that is kept.
@@ -320,5 +328,6 @@ impl Reel {
             self.give_back_tail();
             self.tail.first = end;
         }
+        self.blocks.memory.trim();
     }
 }

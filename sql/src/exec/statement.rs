@@ -8,6 +8,7 @@ use super::change::Outcome;
 use super::foreign::{self, Pending};
 use super::source::EngineSource;
 use super::supply::Supply;
+use super::suspended::Suspended;
 use super::{Executor, Row};
 use crate::catalog::Identity;
 use crate::error::{Again, Error, Result};
@@ -115,6 +116,18 @@ pub(crate) async fn run(
     rows: &mut dyn Rows,
     waits: &dyn Fn(&Pending) -> bool,
 ) -> Result<(u64, Vec<Pending>)> {
+    if let Bound::Query(query) = bound
+        && !terms.alone
+        && let Some(supply) = rows.supply()
+        && supply.may_suspend()
+        && cannot_run_again(bound, context)
+    {
+        let suspended = Suspended::of(catalog, transaction, (&query.plan, tables), context);
+        if let Some(suspended) = Box::pin(suspended).await? {
+            supply.suspend(suspended);
+            return Ok((0, Vec::new()));
+        }
+    }
     // Foreign keys are looked at when the statement has ended, and cannot be undone alone.
     let before = if terms.isolation == Isolation::ReadCommitted && bound.has_foreign_keys() {
         Some(transaction.savepoint()?)

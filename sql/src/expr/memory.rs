@@ -135,6 +135,14 @@ impl Memory {
         }
     }
 
+    /// Gives back what was charged ahead: it keeps nothing more for now.
+    pub(crate) fn trim(&self) {
+        if let Some(reservation) = &mut *self.reservation.borrow_mut() {
+            reservation.give_back(self.charged.get().saturating_sub(self.kept.get()));
+            self.charged.set(reservation.bytes());
+        }
+    }
+
     /// Waits for room for what was taken ahead of it.
     pub(crate) async fn settle(&self) -> Result<()> {
         if !self.short.replace(false) {

@@ -6,7 +6,8 @@
 //! | portal | its [`Remainder`], which the embedder holds | once, forward | its transaction, and with the `Remainder` |
 //!
 //! Both end when the transaction goes back to a savepoint before them. FETCH hands its rows over as a query does
-//! ([`Rows::outlet`]), and is no idleness of its transaction meanwhile.
+//! ([`Rows::outlet`]), and is no idleness of its transaction meanwhile. Plans that can be suspended make their rows when they are
+//! fetched; those of a cursor WITH HOLD make the rest before the commit.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -22,6 +23,9 @@ use crate::expr::outlet::Of;
 use crate::expr::{Context, Deadline};
 use crate::parser::ast::Fetch;
 use crate::types::{Column, Datum};
+
+/// Plans that a transaction suspends at the same time: at read committed each takes one of the places that transactions share.
+const SUSPENDED: usize = 16;
 
 #[derive(Default)]
 pub(super) struct Cursors {
@@ -95,6 +99,25 @@ impl Cursors {
         }
     }
 
+    /// True if another plan may be suspended.
+    fn may_suspend(&self) -> bool {
+        let named = self.named.values().filter(|cursor| cursor.supply.is_suspended());
+        let portals = self.portals.iter().filter_map(|(slot, _)| slot.upgrade());
+        let portals = portals.filter(|slot| slot.borrow().as_ref().is_some_and(Supply::is_suspended));
+        named.count() + portals.count() < SUSPENDED
+    }
+
+    /// Ends the plans that read within the transaction, which is about to end.
+    pub(super) fn stop(&mut self) {
+        let named = self.named.values_mut().filter(|cursor| cursor.fresh.is_some());
+        named.for_each(|cursor| cursor.supply.stop());
+        for slot in self.portals.iter().filter_map(|(slot, _)| slot.upgrade()) {
+            if let Some(supply) = &mut *slot.borrow_mut() {
+                supply.stop();
+            }
+        }
+    }
+
     pub(super) fn columns(&self, name: &str) -> Result<Vec<Column>> {
         self.named.get(name).map(|cursor| cursor.columns.clone()).ok_or_else(|| missing(name))
     }
@@ -129,7 +152,7 @@ impl Session {
         if self.cursors.named.contains_key(name) {
             return Err(Error::new("42P03", format!("cursor \"{name}\" already exists")));
         }
-        let mut supply = Supply::new(&self.db, forward);
+        let mut supply = Supply::new(&self.db, forward, self.cursors.may_suspend());
         self.rows_statement(prepared, parameters, &mut supply, false).await?;
         let columns = prepared.bound.as_ref().map_or(Vec::new(), |bound| bound.columns().to_vec());
         let fresh = self.open.as_ref().map(|open| open.savepoints.len());
@@ -137,15 +160,32 @@ impl Session {
         Ok(Answer::tagged("DECLARE CURSOR"))
     }
 
+    /// Makes the rows that cursors WITH HOLD still have to make: their transaction is about to be committed.
+    pub(super) async fn keep_held(&mut self) -> Result<()> {
+        let held = |cursor: &&mut Cursor| cursor.hold && cursor.supply.is_suspended();
+        if !self.cursors.named.values_mut().any(|cursor| held(&cursor)) {
+            return Ok(());
+        }
+        let mut context = self.context_of_fetch(None);
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let mut statement = open.transaction.statement()?;
+        for cursor in self.cursors.named.values_mut().filter(held) {
+            context.parameters = cursor.supply.parameters().to_vec();
+            cursor.supply.make_all(Some(&mut statement), &context).await?;
+        }
+        Ok(())
+    }
+
     /// The context in which rows of a cursor or portal are fetched.
-    fn context_of_fetch(&self, rows: &dyn Rows) -> Context {
+    fn context_of_fetch(&self, rows: Option<&dyn Rows>) -> Context {
         let context = self.own_context();
         let deadline = self
             .settings
             .statement_timeout
             .map(|limit| Deadline::new(self.clock.clone(), context.statement + limit.as_micros() as i64));
+        let outlet = rows.and_then(Rows::outlet).cloned();
         let grant = Grant::new(context.memory.limit(), self.settings.work_mem, self.settings.temp_file_limit);
-        Context { deadline, grant, read_only: self.only_reads(), outlet: rows.outlet().cloned(), ..context }
+        Context { deadline, grant, read_only: self.only_reads(), outlet, ..context }
     }
 
     pub(super) async fn fetch(
@@ -155,8 +195,9 @@ impl Session {
         moving: bool,
         rows: &mut dyn Rows,
     ) -> Result<Answer> {
-        let context = self.context_of_fetch(rows);
+        let mut context = self.context_of_fetch(Some(rows));
         let cursor = self.cursors.named.get_mut(name).ok_or_else(|| missing(name))?;
+        context.parameters = cursor.supply.parameters().to_vec();
         let transaction = self.open.as_mut().map(|open| &mut open.transaction);
         let rows = if moving { None } else { Some(rows) };
         let count = fetch_rows(&mut cursor.supply, direction, transaction, &context, rows).await?;
@@ -174,7 +215,8 @@ impl Session {
         Ok(Answer::tagged("CLOSE CURSOR"))
     }
 
-    /// Runs a prepared statement whose rows are to be fetched a number at a time: they are kept, in memory and beyond that in a file.
+    /// Runs a prepared statement whose rows are to be fetched a number at a time: a plan that can be is suspended in
+    /// the open transaction; others run, and their rows are kept, in memory and beyond that in a file.
     ///
     /// # Errors
     /// As [`Session::execute`].
@@ -183,7 +225,7 @@ impl Session {
         prepared: &mut Prepared,
         parameters: Vec<Datum>,
     ) -> Result<(Answer, Remainder)> {
-        let mut supply = Supply::new(&self.db, true);
+        let mut supply = Supply::new(&self.db, true, self.cursors.may_suspend());
         let answer = self.execute_inner(prepared, parameters, &mut supply, true).await?;
         let slot = Rc::new(RefCell::new(Some(supply)));
         if let Some(open) = &self.open {
@@ -220,11 +262,12 @@ impl Session {
         rows: &mut dyn Rows,
     ) -> Result<Answer> {
         check_open(self)?;
-        let context = self.context_of_fetch(rows);
+        let mut context = self.context_of_fetch(Some(rows));
         let mut reading = Reading { slot: &remainder.slot, supply: remainder.slot.take() };
         let Some(supply) = &mut reading.supply else {
             return Err(Error::new("34000", "the portal has ended with its transaction"));
         };
+        context.parameters = supply.parameters().to_vec();
         let direction = Fetch::Forward(most.map_or(i64::MAX, |most| i64::try_from(most).unwrap_or(i64::MAX)));
         let transaction = self.open.as_mut().map(|open| &mut open.transaction);
         let count = fetch_rows(supply, direction, transaction, &context, Some(rows)).await?;
@@ -246,12 +289,13 @@ async fn fetch_rows(
         if let Some(statement) = &mut statement {
             statement.attend()?;
         }
-        // What is kept needs no snapshot, and was durable before a held cursor's transaction had ended.
+        // A held cursor's rows were durable before its transaction had ended. At read committed a suspended plan has a snapshot of its
+        // own, which can be taken from it while its client stalls, and the transaction's is no older than this statement.
         outlet.begin(Of::Open(false));
     }
-    let Some(rows) = rows else { return supply.fetch(direction, context, None).await };
+    let Some(rows) = rows else { return supply.fetch(direction, statement.as_mut(), context, None).await };
     let mut given = Given::new(rows, context);
-    let count = supply.fetch(direction, context, Some(&mut given)).await?;
+    let count = supply.fetch(direction, statement.as_mut(), context, Some(&mut given)).await?;
     given.end(context).await?;
     Ok(count)
 }
