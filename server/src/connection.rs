@@ -14,7 +14,7 @@
 //! - A message that is none, or too long, ends this connection and nothing else.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,7 +24,9 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use pgwire::messages::startup::ParameterStatus;
 use thermocline_engine::Reservation;
-use thermocline_sql::{Cause, Column, Copying, Datum, Error, Held, Outlet, Prepared, Rows, Session};
+use thermocline_sql::{
+    Answer, Cause, Column, Copying, Datum, Error, Held, Outlet, Prepared, Remainder, Rows, Session,
+};
 use tokio::time::Instant;
 
 use crate::door::Guest;
@@ -64,9 +66,6 @@ const GONE: &str = "08006";
 /// How long a client's short statements run before others have a turn, and messages between two looks at the clock.
 const TURN: Duration = Duration::from_micros(200);
 const MESSAGES_A_LOOK: u32 = 16;
-
-/// Rows that were made and not sent, and the memory that they take.
-pub(crate) type KeptRows = (VecDeque<Vec<Datum>>, Option<Arc<Held>>);
 
 /// Why a connection ends.
 pub(crate) enum End {
@@ -140,6 +139,13 @@ impl Rows for Sink<'_> {
     fn outlet(&self) -> Option<&Outlet> {
         Some(self.outlet)
     }
+}
+
+/// Work whose rows go to the client.
+enum Work<'w> {
+    Statement(&'w mut Prepared, Vec<Datum>),
+    /// The next rows of a portal; none: all.
+    Portal(&'w Remainder, Option<u64>),
 }
 
 /// Serves a client until it ends.
@@ -501,51 +507,80 @@ impl Connection {
         {
             return Ok(Ok(tag));
         }
+        let ran = self.run_rows(Work::Statement(statement, parameters), (columns, formats)).await?;
+        Ok(ran.map(|answer| {
+            add(&self.shared.counts.statements, 1);
+            answer.tag
+        }))
+    }
+
+    /// Does work whose rows go into the send buffer, and leave from there meanwhile.
+    async fn run_rows(
+        &mut self,
+        work: Work<'_>,
+        (columns, formats): (&[Column], &Formats),
+    ) -> Result<Result<Answer, Error>, End> {
         let start = self.out.end();
         let limit = self.session.statement_timeout();
         self.scratch.zone = self.session.local().zone;
         let out = RefCell::new(std::mem::take(&mut self.out));
         let (outlet, scratch) = (&self.outlet, &mut self.scratch);
         let mut sink = Sink { out: &out, outlet, columns, formats, scratch, start };
-        let ran = {
-            let work = self.session.execute_to(statement, parameters, &mut sink);
-            let way = Way { outlet, out: &out, counts: &self.shared.counts, is_amid: &self.is_amid };
-            interruptible((&self.peer, &self.stream), limit, Some(&way), pin!(work)).await
+        let way = Way { outlet, out: &out, counts: &self.shared.counts, is_amid: &self.is_amid };
+        let peer = (&*self.peer, &self.stream);
+        let ran = match work {
+            Work::Statement(statement, parameters) => {
+                let work = self.session.execute_to(statement, parameters, &mut sink);
+                interruptible(peer, limit, Some(&way), pin!(work)).await
+            }
+            Work::Portal(remainder, most) => {
+                let work = self.session.fetch_portal(remainder, most, &mut sink);
+                interruptible(peer, limit, Some(&way), pin!(work)).await
+            }
         };
         self.out = out.into_inner();
-        let answer = match ran {
+        let mut answer = match ran {
             Ok(answer) => answer,
             Err(error) => {
                 self.out.shorten(start);
                 return ended_by(error).map(Err);
             }
         };
-        self.held.extend(answer.held);
-        add(&self.shared.counts.statements, 1);
+        self.held.extend(answer.held.take());
         add(&self.shared.counts.rows, answer.count);
         answer.notices.iter().for_each(|notice| wire::put_notice(&mut self.out, notice));
-        Ok(Ok(answer.tag))
+        Ok(Ok(answer))
     }
 
-    /// Runs a statement and keeps its rows; returns them with its tag.
-    pub(crate) async fn run_kept(
+    /// Runs a statement whose rows are to be fetched a number at a time; returns its tag, and the rows.
+    pub(crate) async fn open_portal(
         &mut self,
         statement: &mut Prepared,
         parameters: Vec<Datum>,
-    ) -> Result<Result<(String, KeptRows), Error>, End> {
-        let mut rows: Vec<Vec<Datum>> = Vec::new();
+    ) -> Result<Result<(String, Remainder), Error>, End> {
         let limit = self.session.statement_timeout();
-        let work = self.session.execute_to(statement, parameters, &mut rows);
+        let work = self.session.open_portal(statement, parameters);
         let ran = interruptible((&self.peer, &self.stream), limit, None, pin!(work)).await;
         match ran {
-            Ok(answer) => {
+            Ok((answer, remainder)) => {
                 add(&self.shared.counts.statements, 1);
-                add(&self.shared.counts.rows, answer.count);
                 answer.notices.iter().for_each(|notice| wire::put_notice(&mut self.out, notice));
-                Ok(Ok((answer.tag, (rows.into(), answer.held))))
+                Ok(Ok((answer.tag, remainder)))
             }
             Err(error) => ended_by(error).map(Err),
         }
+    }
+
+    /// Sends the next rows of a portal, `most` of them at the most (0: all); returns their number.
+    pub(crate) async fn fetch_portal(
+        &mut self,
+        remainder: &Remainder,
+        most: usize,
+        shown: (&[Column], &Formats),
+    ) -> Result<Result<u64, Error>, End> {
+        let most = Some(most as u64).filter(|most| *most > 0);
+        let ran = self.run_rows(Work::Portal(remainder, most), shown).await?;
+        Ok(ran.map(|answer| answer.count))
     }
 
     /// Forgets a statement of the extended protocol, or all; returns the tag if it was one.
@@ -557,11 +592,6 @@ impl Connection {
                 None
             }
         }
-    }
-
-    pub(crate) fn put_row(&mut self, columns: &[Column], formats: &Formats, row: &[Datum]) {
-        self.scratch.zone = self.session.local().zone;
-        wire::put_row(&mut self.out, columns, formats, row, &mut self.scratch);
     }
 
     /// Tells the client of settings that have changed.

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use pgwire::messages::data::ParameterDescription;
-use thermocline_sql::{Column, Datum, Error, Prepared, Type};
+use thermocline_sql::{Column, Datum, Error, Prepared, Remainder, Type};
 
-use crate::connection::{Connection, End, FLUSH_BYTES, KeptRows};
+use crate::connection::{Connection, End};
 use crate::message::{Bind, Target};
 use crate::wire::{self, Formats};
 
@@ -17,6 +17,7 @@ pub(crate) struct Statement {
     parameters: Vec<Type>,
     columns: Rc<[Column]>,
     returns_rows: bool,
+    only_reads: bool,
     is_boundary: bool,
     is_empty: bool,
 }
@@ -35,7 +36,7 @@ pub(crate) struct Portal {
 enum Progress {
     Ready,
     /// Some rows were sent, these are left.
-    Suspended(KeptRows),
+    Suspended(Remainder),
     Done,
 }
 
@@ -71,6 +72,7 @@ impl Connection {
             parameters: known.map_or(Vec::new(), |it| it.parameters().to_vec()),
             columns: known.map_or(Rc::from([]), |it| it.columns().into()),
             returns_rows: known.is_some_and(Prepared::returns_rows),
+            only_reads: known.is_some_and(Prepared::only_reads),
             is_boundary: known.is_some_and(Prepared::is_boundary),
             is_empty: known.is_none(),
             prepared: RefCell::new(prepared.map(Box::new)),
@@ -186,8 +188,9 @@ impl Connection {
             self.portals.insert(name.to_owned(), portal);
             return Ok(Ok(()));
         }
-        // Sync at once: the statement is its own transaction.
-        let alone = self.input.first() == Some(&b'S');
+        // Sync at once: the statement is its own transaction, unless its rows are fetched in one that lasts.
+        let is_fetched = max_rows > 0 && statement.returns_rows && statement.only_reads;
+        let alone = self.input.first() == Some(&b'S') && !is_fetched;
         if !alone
             && !statement.is_boundary
             && let Err(error) = self.session.begin_implicit()
@@ -204,7 +207,7 @@ impl Connection {
         let statement = portal.statement.clone();
         let most = usize::try_from(max_rows).unwrap_or(0);
         let progress = std::mem::replace(&mut portal.progress, Progress::Done);
-        let rows = match progress {
+        let remainder = match progress {
             Progress::Ready => {
                 let Some(mut prepared) = statement.prepared.take() else {
                     return Ok(Err(Error::new("55000", "the prepared statement is running already")));
@@ -215,8 +218,8 @@ impl Connection {
                         self.run_statement(&mut prepared, &portal.columns, &portal.formats, parameters).await;
                     ran.map(|ran| ran.map(|tag| (tag, None)))
                 } else {
-                    let ran = self.run_kept(&mut prepared, parameters).await;
-                    ran.map(|ran| ran.map(|(tag, rows)| (tag, Some(rows))))
+                    let ran = self.open_portal(&mut prepared, parameters).await;
+                    ran.map(|ran| ran.map(|(tag, remainder)| (tag, Some(remainder))))
                 };
                 statement.prepared.replace(Some(prepared));
                 match ran? {
@@ -226,47 +229,51 @@ impl Connection {
                         wire::put_complete(&mut self.out, &tag);
                         return Ok(Ok(()));
                     }
-                    Ok((tag, Some(rows))) => {
+                    Ok((tag, Some(remainder))) => {
                         portal.tag = tag;
-                        rows
+                        Some(remainder)
                     }
                 }
             }
-            Progress::Suspended(rows) => rows,
-            Progress::Done if statement.returns_rows => KeptRows::default(),
+            Progress::Suspended(remainder) => Some(remainder),
+            Progress::Done if statement.returns_rows => None,
             Progress::Done => {
                 return Ok(Err(Error::new("55000", "portal cannot be run")));
             }
         };
-        self.send(portal, rows, most).await?;
-        Ok(Ok(()))
+        self.fetch(portal, remainder, most).await
     }
 
-    /// Sends so many rows (0: all), and what is to be said behind them. The client's socket decides how fast.
-    async fn send(
+    /// Sends this number of a portal's rows (0: all), and what is to be said behind them. The client's socket decides how fast.
+    async fn fetch(
         &mut self,
         portal: &mut Portal,
-        (mut rows, held): KeptRows,
+        remainder: Option<Remainder>,
         most: usize,
-    ) -> Result<(), End> {
-        let count = if most == 0 { rows.len() } else { most.min(rows.len()) };
-        let columns = portal.columns.clone();
-        for row in rows.drain(..count) {
-            self.put_row(&columns, &portal.formats, &row);
-            if self.out.bytes() >= FLUSH_BYTES {
-                self.flush().await?;
+    ) -> Result<Result<(), Error>, End> {
+        let count = match &remainder {
+            Some(remainder) => {
+                let columns = portal.columns.clone();
+                match self.fetch_portal(remainder, most, (&columns, &portal.formats)).await? {
+                    Ok(count) => count,
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+            None => 0,
+        };
+        match remainder {
+            Some(remainder) if most > 0 && count == most as u64 => {
+                portal.progress = Progress::Suspended(remainder);
+                wire::put_bare(&mut self.out, b's');
+            }
+            _ => {
+                // A query counts what is sent now; a change what it has changed, whenever its rows are fetched.
+                let is_query = portal.tag.is_empty() || portal.tag.starts_with("SELECT ");
+                let tag = if is_query { format!("SELECT {count}") } else { portal.tag.clone() };
+                wire::put_complete(&mut self.out, &tag);
             }
         }
-        if rows.is_empty() && (most == 0 || count < most) {
-            // A query counts what is sent now; a change what it has changed, whenever its rows are fetched.
-            let is_query = portal.tag.is_empty() || portal.tag.starts_with("SELECT ");
-            let tag = if is_query { format!("SELECT {count}") } else { portal.tag.clone() };
-            wire::put_complete(&mut self.out, &tag);
-        } else {
-            portal.progress = Progress::Suspended((rows, held));
-            wire::put_bare(&mut self.out, b's');
-        }
-        Ok(())
+        Ok(Ok(()))
     }
 
     pub(crate) fn close(&mut self, target: &Target) {

@@ -73,10 +73,12 @@ mod types;
 
 pub use error::{About, Error, Result};
 pub use exec::Rows;
+#[doc(hidden)]
+pub use exec::Supply;
 pub use expr::memory::Held;
 pub use expr::outlet::Outlet;
 pub use expr::pace::GiveWay;
-pub use session::{Answer, CopyFormat, CopyIn, Copying, Notice, Prepared, Session};
+pub use session::{Answer, CopyFormat, CopyIn, Copying, Notice, Prepared, Remainder, Session};
 pub use shared::Common;
 pub use shared::activity::Client;
 pub use shared::interrupt::{Cause, Interrupt};

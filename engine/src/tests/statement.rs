@@ -890,6 +890,42 @@ fn a_cursor_at_read_committed_holds_its_snapshot() {
     }
 }
 
+/// A statement's fetch goes on behind the row at which it has stopped. At read committed the transaction's own snapshot stays as young
+/// as its last statement: only the cursor's grows old.
+#[test]
+fn a_statement_fetches_from_a_cursor() {
+    each(|place, level| {
+        let rows: Vec<(i64, i64)> = (0..12).map(|id| (id, id)).collect();
+        let world = world(&rows);
+        world.prepare(place);
+        let mut tx = world.begin(level);
+        let mut cursor =
+            tx.open_cursor(&world.primary, KeyRange::all(), Direction::Forward).expect("it opens");
+        let mut found = Vec::new();
+        for round in 0..4 {
+            world.other_deletes(11 - round);
+            let mut statement = tx.statement().expect("it begins");
+            let (mut more, end) = (3, found.len() + 3);
+            let see = |row: SeenRow<'_>| {
+                found.push(world.decode(&row));
+                more -= 1;
+                if more == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            block_on(statement.fetch(&mut cursor, see)).expect("rows");
+            assert_eq!(found.len(), end, "{place:?} {level}");
+            drop(statement);
+            if level == Isolation::ReadCommitted {
+                let registry = &world.db.inner().registry;
+                let held = registry.snapshots().collect::<Vec<_>>();
+                let newest = held.iter().map(|(_, snapshot)| *snapshot).max();
+                assert_eq!((held.len(), newest), (2, Some(registry.clock.now())), "{place:?}");
+            }
+        }
+        assert_eq!(found, rows, "{place:?} {level}");
+        tx.rollback();
+    });
+}
+
 /// Cursors end with the savepoint before them, with their transaction, and by being cancelled; the transaction goes on.
 #[test]
 fn cursors_end_in_good_order() {

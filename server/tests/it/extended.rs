@@ -1,5 +1,7 @@
 //! The extended protocol: parameters, formats, portals, pipelines.
 
+use thermocline_engine::{Database, Options};
+
 use crate::Running;
 use crate::client::{Client, Message, kinds};
 
@@ -197,4 +199,172 @@ fn a_fetch_has_the_columns_of_its_cursor() {
     let said = client.until_ready();
     assert_eq!(kinds(&said), "2TDCZ");
     assert_eq!(said[2].values(), [Some(b"text".to_vec()), Some(b"2".to_vec())]);
+}
+
+/// A portal over one table makes its rows as they are fetched, in what its transaction saw when it was opened.
+#[test]
+fn a_portal_is_suspended() {
+    let server = Running::new();
+    let mut client = server.connect();
+    client.say("create table t (id int primary key, n int); create sequence s");
+    client.say("insert into t select g, g from generate_series(1, 5000) g");
+    client.say("begin; select setval('s', 1)");
+    let open = [
+        Client::parse("q", "select id, nextval('s') from t where n > $1", &[]),
+        Client::bind("p", "q", &[Some(b"10")], (0, 0)),
+        Client::execute("p", 2),
+        Client::sync(),
+    ];
+    client.send_raw(&open.concat());
+    let firsts = |messages: &[Message]| {
+        let rows = messages.iter().filter(|message| message.0 == 'D');
+        let first =
+            |row: &Message| row.values()[0].clone().map(|text| String::from_utf8_lossy(&text).into_owned());
+        rows.filter_map(first).collect::<Vec<String>>().join(" ")
+    };
+    let messages = client.until_ready();
+    assert_eq!((kinds(&messages).as_str(), firsts(&messages).as_str()), ("12DDsZ", "11 12"));
+    assert_eq!(
+        client.say("select currval('s'); update t set n = 0; delete from t where id > 100"),
+        "3; SELECT 1; UPDATE 5000; DELETE 4900; T"
+    );
+    // Twice at once, then all that are left.
+    client.send_raw(&[Client::execute("p", 3), Client::execute("p", 1), Client::sync()].concat());
+    let messages = client.until_ready();
+    assert_eq!((kinds(&messages).as_str(), firsts(&messages).as_str()), ("DDDsDsZ", "13 14 15 16"));
+    client.send_raw(&[Client::execute("p", 0), Client::execute("p", 5), Client::sync()].concat());
+    let messages = client.until_ready();
+    assert_eq!(messages.iter().filter(|message| message.0 == 'D').count(), 4984);
+    let tags: Vec<String> = messages.iter().filter(|message| message.0 == 'C').map(Message::text).collect();
+    assert_eq!(tags, ["SELECT 4984", "SELECT 0"]);
+    assert_eq!(client.say("rollback"), "ROLLBACK; I");
+    // Closed early, the table is free.
+    client.say("begin");
+    client.send_raw(
+        &[open.concat(), Client::message('C', b"Pp\0"), Client::sync()]
+            .concat()
+            .split_off(Client::parse("q", "select id, nextval('s') from t where n > $1", &[]).len()),
+    );
+    assert_eq!(kinds(&client.until_ready()), "2DDsZ");
+    assert_eq!(kinds(&client.until_ready()), "3Z");
+    assert_eq!(client.say("drop table t; rollback"), "DROP TABLE; ROLLBACK; I");
+}
+
+/// Portals end with their transaction, with Sync outside of a block, and by a rollback to a savepoint before them.
+#[test]
+fn portals_end_in_good_order() {
+    let server = Running::new();
+    let mut client = server.connect();
+    client.say("create table t (id int primary key)");
+    client.say("insert into t select generate_series(1, 100)");
+    let open = |text: &str| {
+        [Client::parse("", text, &[]), Client::bind("p", "", &[], (0, 0)), Client::execute("p", 2)].concat()
+    };
+    let more = [Client::execute("p", 2), Client::sync()].concat();
+    let run = |text: &str| {
+        [Client::parse("", text, &[]), Client::bind("", "", &[], (0, 0)), Client::execute("", 0)].concat()
+    };
+    for text in ["select id from t", "select id from t order by -id"] {
+        // Outside of a block, alone and with others.
+        client.send_raw(&[open(text), Client::sync()].concat());
+        assert_eq!(kinds(&client.until_ready()), "12DDsZ");
+        client.send_raw(&more);
+        let said = client.until_ready();
+        assert_eq!((kinds(&said).as_str(), said[0].field('C').as_deref()), ("EZ", Some("34000")));
+        client.send_raw(&[run("select 1"), open(text), more.clone()].concat());
+        assert_eq!(kinds(&client.until_ready()), "12DC12DDsDDsZ");
+        client.send_raw(&more);
+        assert_eq!(kinds(&client.until_ready()), "EZ");
+        assert_eq!(
+            client.say("drop table if exists none; select 1"),
+            "notice 00000; DROP TABLE; 1; SELECT 1; I"
+        );
+        // A commit amid a request.
+        client.send_raw(&[run("begin"), open(text), run("commit"), more.clone()].concat());
+        let said = client.until_ready();
+        assert_eq!(kinds(&said), "12C12DDs12CEZ");
+        assert_eq!(said[said.len() - 2].field('C').as_deref(), Some("34000"));
+        // A savepoint.
+        client.say("begin; savepoint s");
+        client.send_raw(&[open(text), Client::sync()].concat());
+        client.until_ready();
+        client.say("rollback to s");
+        client.send_raw(&more);
+        assert_eq!(client.until_ready()[0].field('C').as_deref(), Some("34000"));
+        client.say("rollback");
+        // A failed transaction.
+        client.say("begin");
+        client.send_raw(&[open(text), Client::sync()].concat());
+        client.until_ready();
+        assert_eq!(client.say("select 1 / 0"), "22012; E");
+        client.send_raw(&more);
+        assert_eq!(client.until_ready()[0].field('C').as_deref(), Some("25P02"));
+        client.say("rollback");
+    }
+    // An error comes with its row.
+    client.say("begin");
+    client.send_raw(&[open("select 1 / (id - 5) from t"), more.clone()].concat());
+    assert_eq!(kinds(&client.until_ready()), "12DDsDDsZ");
+    client.send_raw(&more);
+    let said = client.until_ready();
+    assert_eq!((kinds(&said).as_str(), said[0].field('C').as_deref()), ("EZ", Some("22012")));
+    assert_eq!(client.say("commit"), "ROLLBACK; I");
+    assert_eq!(client.say("drop table t"), "DROP TABLE; I");
+}
+
+/// A portal whose rows are kept has those beyond `work_mem` in a file, gives back what was read, and leaves nothing however it ends.
+#[test]
+fn the_rows_of_a_portal_go_to_a_file() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let db = Database::open(dir.path(), Options::default()).expect("it opens");
+    let server = Running::of(db.clone(), |config| config);
+    let spill = dir.path().join("spill");
+    let spill = spill.to_str().expect("a path of letters");
+    let files = || {
+        let all = std::fs::read_dir("/proc/self/fd").expect("Linux tells");
+        let targets = all.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+        targets.filter(|target| target.to_str().is_some_and(|target| target.starts_with(spill))).count()
+    };
+    let open = [
+        Client::parse("", "select g, repeat('x', 1000) from generate_series(1, 5000) g", &[]),
+        Client::bind("p", "", &[], (0, 0)),
+        Client::execute("p", 2),
+        Client::sync(),
+    ]
+    .concat();
+    let begun = || {
+        let mut client = server.connect();
+        client.say("set work_mem = '64kB'");
+        client.say("begin");
+        client.send_raw(&open);
+        assert_eq!(kinds(&client.until_ready()), "12DDsZ");
+        assert_eq!(files(), 1);
+        assert!(db.statistics().memory.queries < 1 << 20, "{} bytes", db.statistics().memory.queries);
+        client
+    };
+    let mut client = begun();
+    let mut count = 2;
+    for most in [1, 1000, 3000, 0] {
+        client.send_raw(&[Client::execute("p", most), Client::sync()].concat());
+        let messages = client.until_ready();
+        count += messages.iter().filter(|message| message.0 == 'D').count();
+    }
+    assert_eq!(count, 5000);
+    assert_eq!((files(), db.statistics().memory.queries), (0, 0), "it was read");
+    client.say("rollback");
+    let mut client = begun();
+    client.send_raw(&[Client::message('C', b"Pp\0"), Client::sync()].concat());
+    assert_eq!(kinds(&client.until_ready()), "3Z");
+    assert_eq!((files(), db.statistics().memory.queries), (0, 0), "it was closed");
+    let mut client = begun();
+    assert_eq!(client.say("commit"), "COMMIT; I");
+    assert_eq!((files(), db.statistics().memory.queries), (0, 0), "its transaction has ended");
+    drop(begun());
+    for _ in 0..10_000_000 {
+        if (files(), db.statistics().memory.queries) == (0, 0) {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    panic!("a lost connection leaves {} files, {} bytes", files(), db.statistics().memory.queries);
 }

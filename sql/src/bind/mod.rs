@@ -115,6 +115,8 @@ pub(crate) struct Binder<'c> {
     named: usize,
     /// Rows are locked.
     locks: bool,
+    /// The rows are fetched a number at a time: the first ones are to be there soon.
+    pub(crate) is_fetched: bool,
     /// It looks at definitions, and so is bound anew each time.
     pub(crate) rebinds: bool,
     /// Its expressions ask the session.
@@ -173,6 +175,7 @@ impl<'c> Binder<'c> {
             local,
             named: 0,
             locks: false,
+            is_fetched: false,
             rebinds: false,
             asks: false,
             views: Vec::new(),
@@ -258,7 +261,7 @@ impl<'c> Binder<'c> {
     fn finish(&mut self, plan: &mut Plan) -> Result<()> {
         depth::has_stack_under(plan.levels())?;
         recursive::unshared(plan);
-        improve::improve(plan);
+        improve::improve(plan, self.is_fetched && !self.locks);
         Ok(())
     }
 

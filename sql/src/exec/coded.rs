@@ -43,7 +43,7 @@ mod tag {
     pub(super) const CHARS: u8 = 21;
 }
 
-fn write_unsigned(mut value: u64, to: &mut Vec<u8>) {
+pub(super) fn write_unsigned(mut value: u64, to: &mut Vec<u8>) {
     while value >= 0x80 {
         to.push(value as u8 | 0x80);
         value >>= 7;
@@ -51,7 +51,7 @@ fn write_unsigned(mut value: u64, to: &mut Vec<u8>) {
     to.push(value as u8);
 }
 
-fn read_unsigned(from: &mut &[u8]) -> u64 {
+pub(super) fn read_unsigned(from: &mut &[u8]) -> u64 {
     let (mut value, mut shift) = (0, 0);
     loop {
         let byte = take(from, 1)[0];

@@ -27,6 +27,10 @@
 //! | `sort` | orders of rows that are kept, and the first rows of an order |
 //! | `spill` | rows beyond memory |
 //! | `lock` | SELECT … FOR UPDATE and its like |
+//! | `reel` | rows that are kept until they are fetched |
+//! | `supply` | the rows of an answer that is fetched a number at a time |
+//! | `suspended` | plans that make their rows when they are fetched |
+//! | `stretch` | ranges of an index as keys |
 //! | `statement` | one run of a statement: its rows, its changes, its foreign keys |
 
 mod batch;
@@ -41,6 +45,7 @@ mod lock;
 mod meter;
 mod operators;
 mod recursive;
+mod reel;
 mod series;
 mod sort;
 mod sorter;
@@ -48,7 +53,10 @@ mod source;
 mod spill;
 mod spool;
 mod statement;
+mod stretch;
 mod sub;
+mod supply;
+mod suspended;
 mod window;
 
 use std::future::Future;
@@ -61,7 +69,8 @@ pub(crate) use meter::measured;
 use source::Source;
 use spool::Spool;
 pub use statement::Rows;
-pub(crate) use statement::{Terms, run};
+pub(crate) use statement::{Given, Terms, run};
+pub use supply::Supply;
 
 use crate::depth;
 use crate::error::Result;

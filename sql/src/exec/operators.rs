@@ -33,7 +33,7 @@ pub(crate) struct Range {
 
 /// The conditions that an access leaves to be asked: not the equalities that led into its index, of types whose equal values
 /// are stored alike.
-fn left_over<'f>(table: &Table, access: &Access, filter: &'f [Expr]) -> Vec<&'f Expr> {
+pub(super) fn left_over<'f>(table: &Table, access: &Access, filter: &'f [Expr]) -> Vec<&'f Expr> {
     use crate::types::Type::{Bool, Date, Int2, Int4, Int8, Text, Timestamp, TimestampTz, Uuid, Varchar};
     let Access::Index { index, equal, .. } = access else { return filter.iter().collect() };
     let is_plain = |column: &usize| {
@@ -67,6 +67,21 @@ fn key_of(exprs: &[Expr], env: &Env<'_>) -> Result<Option<Row>> {
         values.push(value);
     }
     Ok(Some(values))
+}
+
+/// The rows that OFFSET passes over, and the rows that LIMIT lets through.
+pub(super) fn limit_of(limit: Option<&Expr>, offset: Option<&Expr>, env: &Env<'_>) -> Result<(i64, i64)> {
+    let count = |expr: Option<&Expr>, what: &str, code: &'static str| -> Result<Option<i64>> {
+        match expr.map(|expr| expr.eval(env)).transpose()? {
+            Some(Datum::Int(count)) if count < 0 => {
+                Err(Error::new(code, format!("{what} must not be negative")))
+            }
+            Some(Datum::Int(count)) => Ok(Some(count)),
+            _ => Ok(None),
+        }
+    };
+    let left = count(limit, "LIMIT", "2201W")?.unwrap_or(i64::MAX);
+    Ok((count(offset, "OFFSET", "2201X")?.unwrap_or(0), left))
 }
 
 impl<S: Source> Executor<'_, S> {
@@ -270,7 +285,7 @@ impl<S: Source> Executor<'_, S> {
     }
 
     /// The range of an index that an access means. `None`: no row is in it, since nothing equals null.
-    fn range(&self, access: &Access, outer: &[Datum]) -> Result<Option<Range>> {
+    pub(super) fn range(&self, access: &Access, outer: &[Datum]) -> Result<Option<Range>> {
         let Access::Index { index, equal, low, high, backward, .. } = access else {
             unreachable!("the caller has looked");
         };
@@ -397,17 +412,7 @@ impl<S: Source> Executor<'_, S> {
         outer: &[Datum],
         sink: Sink<'_>,
     ) -> Result<()> {
-        let count = |expr: Option<&Expr>, what: &str, code: &'static str| -> Result<Option<i64>> {
-            match expr.map(|expr| expr.eval(&self.env(&[], outer))).transpose()? {
-                Some(Datum::Int(count)) if count < 0 => {
-                    Err(Error::new(code, format!("{what} must not be negative")))
-                }
-                Some(Datum::Int(count)) => Ok(Some(count)),
-                _ => Ok(None),
-            }
-        };
-        let mut left = count(limit, "LIMIT", "2201W")?.unwrap_or(i64::MAX);
-        let mut skip = count(offset, "OFFSET", "2201X")?.unwrap_or(0);
+        let (mut skip, mut left) = limit_of(limit, offset, &self.env(&[], outer))?;
         if left == 0 {
             return Ok(());
         }

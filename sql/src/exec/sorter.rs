@@ -690,7 +690,7 @@ mod tests {
         let few = |rng: &mut Rng| Datum::Int(rng.below(3) as i64);
         let null =
             |rng: &mut Rng| if rng.chance(0.9) { Datum::Null } else { Datum::Int(rng.below(100) as i64) };
-        let text = |rng: &mut Rng| Datum::text(&format!("a long beginning {}", rng.below(5000)));
+        let text = |rng: &mut Rng| Datum::text(format!("a long beginning {}", rng.below(5000)));
         let mostly = |rng: &mut Rng| Datum::Int(if rng.chance(0.95) { 7 } else { rng.next_u64() as i64 });
         let makers: [&dyn Fn(&mut Rng) -> Datum; 5] = [&wide, &few, &null, &text, &mostly];
         for (number, count) in

@@ -2,7 +2,7 @@
 //! values and those of SQL.
 
 use std::cell::RefCell;
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use thermocline_engine as engine;
@@ -10,6 +10,7 @@ use thermocline_row::{self as row, EncodedRow, Layout, Value};
 
 use super::Row;
 use super::operators::Range;
+use super::stretch::{Begin, Stretch};
 use crate::catalog::{Column, Identity, Table};
 use crate::error::{Again, Error, Result};
 use crate::expr::Context;
@@ -228,7 +229,7 @@ impl<'t> EngineSource<'t> {
         Ok(self.statement.attend()?)
     }
 
-    async fn table(&mut self, table: &Table) -> Result<(engine::Table, Arc<Layout>)> {
+    pub(super) async fn table(&mut self, table: &Table) -> Result<(engine::Table, Arc<Layout>)> {
         let (found, layout) = self.opened(&table.name, table.identity).await?;
         if layout.columns().len() != table.columns.len() {
             return Err(redefined());
@@ -256,7 +257,7 @@ impl<'t> EngineSource<'t> {
         Ok((found, layout))
     }
 
-    fn index(found: &engine::Table, table: &Table, index: usize) -> Result<engine::Index> {
+    pub(super) fn index(found: &engine::Table, table: &Table, index: usize) -> Result<engine::Index> {
         if table.primary == Some(index) {
             return Ok(found.primary());
         }
@@ -267,7 +268,7 @@ impl<'t> EngineSource<'t> {
 /// Fills a row with columns of encoded bytes. The other columns are null or what an earlier row has left there: nobody asks for
 /// them.
 #[inline]
-fn decode(layout: &Layout, bytes: &[u8], columns: &[usize], width: usize, row: &mut Row) {
+pub(super) fn decode(layout: &Layout, bytes: &[u8], columns: &[usize], width: usize, row: &mut Row) {
     row.resize(width, Datum::Null);
     for column in columns {
         row[*column] = datum_at(layout, bytes, *column);
@@ -285,7 +286,7 @@ fn is_in_bytes(column: &Column) -> bool {
 }
 
 /// Makes values of the columns that stand in another form.
-fn with_forms(table: &Table, columns: &[usize], row: &mut Row) {
+pub(super) fn with_forms(table: &Table, columns: &[usize], row: &mut Row) {
     for place in columns {
         let stored = std::mem::replace(&mut row[*place], Datum::Null);
         row[*place] = with_form(&table.columns[*place], stored);
@@ -368,83 +369,38 @@ impl Source for EngineSource<'_> {
         };
         let definition = &table.indexes[range.index];
         let index = Self::index(&found, table, range.index)?;
-        let mut values = Vec::with_capacity(range.equal.len() + 1);
-        for (datum, (column, _)) in range.equal.iter().zip(&definition.columns) {
-            // A value that the column cannot have equals nothing in it.
-            let Ok(value) = value_of(datum, table, *column) else { return Ok(()) };
-            values.push(value);
-        }
-        let key = index.key_of_values(&values)?;
-        if values.len() == definition.columns.len() {
-            if definition.unique {
-                let shown = statement.read(&index, &key, |seen| {
-                    let _ = show(seen);
-                });
-                shown.await?;
-            } else if definition.ordered && table.rows > MANY_ROWS {
-                let one = engine::KeyRange::between(Bound::Included(&key), Bound::Included(&key));
-                let scan = statement.scan_pausing(&index, one, engine::Direction::Forward, show, pause);
-                Box::pin(scan).await?;
-            } else {
-                let through = |seen: engine::SeenRow<'_>| match show(seen) {
-                    ControlFlow::Break(engine::Stop::Enough) => ControlFlow::Break(()),
-                    _ => ControlFlow::Continue(()),
-                };
-                Box::pin(statement.read_all(&index, &key, through)).await?;
+        let stretch = match Begin::of(&index, table, range)? {
+            Begin::Nowhere => return Ok(()),
+            Begin::Point(key, range) => {
+                if definition.unique {
+                    let shown = statement.read(&index, &key, |seen| {
+                        let _ = show(seen);
+                    });
+                    shown.await?;
+                } else if definition.ordered && table.rows > MANY_ROWS {
+                    let point = Stretch::of_point(table, key, range);
+                    let scan =
+                        statement.scan_pausing(&index, point.keys(), engine::Direction::Forward, show, pause);
+                    Box::pin(scan).await?;
+                } else {
+                    let through = |seen: engine::SeenRow<'_>| match show(seen) {
+                        ControlFlow::Break(engine::Stop::Enough) => ControlFlow::Break(()),
+                        _ => ControlFlow::Continue(()),
+                    };
+                    Box::pin(statement.read_all(&index, &key, through)).await?;
+                }
+                return failed.into_inner().map_or(Ok(()), Err);
             }
-            return failed.into_inner().map_or(Ok(()), Err);
-        }
-        let (column, descending) = definition.columns[values.len()];
-        let (lower, upper) = if descending { (&range.high, &range.low) } else { (&range.low, &range.high) };
-        let (near, far) = if range.backward { (upper, lower) } else { (lower, upper) };
-        let far = match far {
-            Bound::Included(datum) | Bound::Excluded(datum) => Some(datum.clone()),
-            Bound::Unbounded => None,
+            Begin::Stretch(stretch) => stretch,
         };
-        let mut near_key = None;
-        if let Bound::Included(datum) | Bound::Excluded(datum) = near
-            && let Ok(value) = value_of(datum, table, column)
-        {
-            values.push(value);
-            near_key = Some(index.key_of_values(&values)?);
-        }
-        let equal = &range.equal;
-        let whole = values.len() == definition.columns.len();
-        let beginning = if equal.is_empty() { Bound::Unbounded } else { Bound::Included(&*key) };
-        let (key_range, ends) = match &near_key {
-            Some(near_key) if !range.backward => {
-                (engine::KeyRange::between(Bound::Included(near_key), Bound::Unbounded), false)
-            }
-            Some(near_key) if matches!(near, Bound::Excluded(_)) => {
-                (engine::KeyRange::between(beginning, Bound::Excluded(near_key)), true)
-            }
-            Some(near_key) if whole => {
-                (engine::KeyRange::between(beginning, Bound::Included(near_key)), true)
-            }
-            // Keys that begin with the bound go on behind it: those beyond are passed over.
-            _ if equal.is_empty() => (engine::KeyRange::all(), true),
-            _ => (engine::KeyRange::prefix(&key), true),
-        };
-        // The scan ends where the beginning of the key, unless the range does that, or the far bound is left behind.
-        let (rises, prefix) = (descending == range.backward, if ends { &[][..] } else { &equal[..] });
         let through = |seen: engine::SeenRow<'_>| {
-            let bytes = seen.bytes();
-            for (wanted, (column, _)) in prefix.iter().zip(&definition.columns) {
-                if datum_at(&layout, bytes, *column) != *wanted {
-                    return ControlFlow::Break(engine::Stop::Enough);
-                }
-            }
-            if let Some(far) = &far {
-                let value = datum_at(&layout, bytes, column);
-                let order = value.compare_nulls_last(far);
-                if !value.is_null() && if rises { order.is_gt() } else { order.is_lt() } {
-                    return ControlFlow::Break(engine::Stop::Enough);
-                }
+            if stretch.is_over(&layout, seen.bytes()) {
+                return ControlFlow::Break(engine::Stop::Enough);
             }
             show(seen)
         };
-        let direction = if range.backward { engine::Direction::Backward } else { engine::Direction::Forward };
-        Box::pin(statement.scan_pausing(&index, key_range, direction, through, pause)).await?;
+        let (keys, direction) = (stretch.keys(), stretch.direction());
+        Box::pin(statement.scan_pausing(&index, keys, direction, through, pause)).await?;
         failed.into_inner().map_or(Ok(()), Err)
     }
 

@@ -81,13 +81,7 @@ impl Spilled {
             None => self.writes.borrow_mut().push_back(write),
         }
         self.wait(WRITES).await?;
-        match self.limit {
-            Some(limit) if self.file.bytes() > limit => {
-                let message = format!("temporary file size exceeds \"temp_file_limit\" ({}kB)", limit >> 10);
-                Err(Error::new("53400", message))
-            }
-            _ => Ok(()),
-        }
+        within_limit(&self.file, self.limit)
     }
 
     /// Waits until so many writes are under way at the most.
@@ -155,6 +149,17 @@ impl BlockReader {
         };
         self.begin();
         Ok(true)
+    }
+}
+
+/// Refuses a file that has more bytes than `temp_file_limit` lets a statement have.
+pub(super) fn within_limit(file: &SpillFile, limit: Option<u64>) -> Result<()> {
+    match limit {
+        Some(limit) if file.bytes() > limit => {
+            let message = format!("temporary file size exceeds \"temp_file_limit\" ({}kB)", limit >> 10);
+            Err(Error::new("53400", message))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -7,11 +7,13 @@ use thermocline_engine::{Isolation, Transaction};
 use super::change::Outcome;
 use super::foreign::{self, Pending};
 use super::source::EngineSource;
+use super::supply::Supply;
+use super::suspended::Suspended;
 use super::{Executor, Row};
 use crate::catalog::Identity;
 use crate::error::{Again, Error, Result};
 use crate::expr::Context;
-use crate::expr::memory::size_of_row;
+use crate::expr::memory::{Kept, size_of_row};
 use crate::expr::outlet::{Of, Outlet};
 use crate::pg_catalog::EngineCatalog;
 use crate::plan::Bound;
@@ -26,6 +28,46 @@ pub trait Rows {
     /// The way of rows to a client while the statement runs. None: the rows stay until it has ended.
     fn outlet(&self) -> Option<&Outlet> {
         None
+    }
+    /// Where the rows are kept to be fetched a number at a time. None: they are taken one by one.
+    #[doc(hidden)]
+    fn supply(&mut self) -> Option<&mut Supply> {
+        None
+    }
+}
+
+/// The rows of a statement on their way to its user, and the memory that they take there.
+pub(crate) struct Given<'g> {
+    rows: &'g mut dyn Rows,
+    kept: Kept<'g>,
+}
+
+impl<'g> Given<'g> {
+    pub(crate) fn new(rows: &'g mut dyn Rows, context: &'g Context) -> Self {
+        Self { rows, kept: context.memory.kept() }
+    }
+
+    /// Gives a row away.
+    pub(crate) fn row(&mut self, row: &[Datum], context: &Context) -> Result<()> {
+        if let Some(supply) = self.rows.supply() {
+            return supply.push(row, context);
+        }
+        if let Some(outlet) = &context.outlet {
+            self.kept.remove(outlet.take_left());
+        }
+        let bytes = self.rows.row(row);
+        self.kept.add(bytes)?;
+        context.gather(bytes);
+        Ok(())
+    }
+
+    /// All of them have been given.
+    pub(crate) async fn end(self, context: &Context) -> Result<()> {
+        self.kept.leave();
+        match self.rows.supply() {
+            Some(supply) => Box::pin(supply.settle(context)).await,
+            None => Ok(()),
+        }
     }
 }
 
@@ -74,6 +116,18 @@ pub(crate) async fn run(
     rows: &mut dyn Rows,
     waits: &dyn Fn(&Pending) -> bool,
 ) -> Result<(u64, Vec<Pending>)> {
+    if let Bound::Query(query) = bound
+        && !terms.alone
+        && let Some(supply) = rows.supply()
+        && supply.may_suspend()
+        && cannot_run_again(bound, context)
+    {
+        let suspended = Suspended::of(catalog, transaction, (&query.plan, tables), context);
+        if let Some(suspended) = Box::pin(suspended).await? {
+            supply.suspend(suspended);
+            return Ok((0, Vec::new()));
+        }
+    }
     // Foreign keys are looked at when the statement has ended, and cannot be undone alone.
     let before = if terms.isolation == Isolation::ReadCommitted && bound.has_foreign_keys() {
         Some(transaction.savepoint()?)
@@ -128,23 +182,18 @@ async fn run_bound<'e, 't>(
     pending: &mut Vec<Pending>,
 ) -> Result<u64> {
     let mut executor = Executor::new(source, context);
-    let mut kept = context.memory.kept();
+    let mut given = Given::new(rows, context);
     let outcome: Outcome<'_> = match bound {
         Bound::Query(query) => {
             let mut count = 0;
             let mut see = |row: &mut Row| {
                 count += 1;
-                if let Some(outlet) = &context.outlet {
-                    kept.remove(outlet.take_left());
-                }
-                let bytes = rows.row(row);
-                kept.add(bytes)?;
-                context.gather(bytes);
+                given.row(row, context)?;
                 Ok(ControlFlow::Continue(()))
             };
             executor.run(&query.plan, &[], &mut see).await?;
             context.slept().await?;
-            kept.leave();
+            given.end(context).await?;
             return Ok(count);
         }
         Bound::Insert(insert) => {
@@ -156,12 +205,12 @@ async fn run_bound<'e, 't>(
     };
     context.slept().await?;
     for row in &outcome.rows {
-        kept.add(rows.row(row))?;
+        given.row(row, context)?;
         if context.is_due() {
             context.pause().await?;
         }
     }
-    kept.leave();
+    given.end(context).await?;
     *pending = outcome.pending;
     Ok(outcome.count)
 }

@@ -86,6 +86,11 @@ impl Spare {
 }
 
 impl Memory {
+    /// Memory of an owner that no statement has.
+    pub(crate) fn new(db: &Database) -> Self {
+        Self { reservation: RefCell::new(Some(db.reservation())), ..Self::default() }
+    }
+
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         self.short.get()
@@ -93,7 +98,7 @@ impl Memory {
 
     /// Keeps so many bytes more.
     #[inline]
-    fn keep(&self, bytes: u64) -> Result<()> {
+    pub(crate) fn keep(&self, bytes: u64) -> Result<()> {
         let kept = self.kept.get() + bytes;
         self.kept.set(kept);
         if kept <= self.charged.get() + FREE { Ok(()) } else { self.charge(kept, bytes) }
@@ -126,6 +131,14 @@ impl Memory {
             && let Some(reservation) = &mut *self.reservation.borrow_mut()
         {
             reservation.give_back(spare - PIECE.1);
+            self.charged.set(reservation.bytes());
+        }
+    }
+
+    /// Gives back what was charged ahead: it keeps nothing more for now.
+    pub(crate) fn trim(&self) {
+        if let Some(reservation) = &mut *self.reservation.borrow_mut() {
+            reservation.give_back(self.charged.get().saturating_sub(self.kept.get()));
             self.charged.set(reservation.bytes());
         }
     }

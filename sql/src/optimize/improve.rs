@@ -8,9 +8,9 @@ use crate::parser::ast::JoinKind;
 use crate::plan::{Access, AggregateCall, Plan, SortKey, Sub, SubKind};
 use crate::types::Datum;
 
-/// Improves a whole plan.
-pub(crate) fn improve(plan: &mut Plan) {
-    improve_under(plan, false);
+/// Improves a whole plan. `limited`: its first rows are asked for before the others.
+pub(crate) fn improve(plan: &mut Plan, limited: bool) {
+    improve_under(plan, limited);
 }
 
 /// `limited`: only the first rows are asked for.

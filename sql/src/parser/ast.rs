@@ -783,6 +783,8 @@ pub(crate) enum Statement {
     Declare {
         name: String,
         hold: bool,
+        /// NO SCROLL: its rows are shown once.
+        forward: bool,
         query: Box<Query>,
     },
     Fetch {

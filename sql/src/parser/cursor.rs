@@ -9,15 +9,14 @@ impl Parser<'_> {
     pub(super) fn declare(&mut self) -> Result<Statement> {
         self.advance();
         let name = self.name()?;
+        let mut forward = false;
         loop {
             if self.is_word("binary") {
                 return Err(Error::unsupported("a binary cursor").at(self.at()));
             }
-            let known = self.word("insensitive")
-                || self.word("asensitive")
-                || self.words(&["no", "scroll"])
-                || self.word("scroll");
-            if !known {
+            if self.words(&["no", "scroll"]) {
+                forward = true;
+            } else if !(self.word("insensitive") || self.word("asensitive") || self.word("scroll")) {
                 break;
             }
         }
@@ -27,7 +26,7 @@ impl Parser<'_> {
             self.words(&["without", "hold"]);
         }
         self.expect_word("for")?;
-        Ok(Statement::Declare { name, hold, query: Box::new(self.query()?) })
+        Ok(Statement::Declare { name, hold, forward, query: Box::new(self.query()?) })
     }
 
     /// FETCH and MOVE: PostgreSQL's directions, all of them.

@@ -63,13 +63,9 @@ impl Session {
         rows: &mut dyn Rows,
         fixed: bool,
     ) -> Result<Answer> {
-        if let Statement::Declare { name, hold, .. } = &prepared.statement.statement {
-            let (name, hold) = (name.clone(), *hold);
-            self.may_declare(&name, hold)?;
-            let mut kept: Vec<Vec<Datum>> = Vec::new();
-            let answer = self.rows_statement(prepared, parameters, &mut kept, false).await?;
-            let columns = prepared.bound.as_ref().map_or(Vec::new(), |bound| bound.columns().to_vec());
-            return Ok(self.declare(&name, hold, columns, (kept, answer.held)));
+        if let Statement::Declare { name, hold, forward, .. } = &prepared.statement.statement {
+            let (name, hold, forward) = (name.clone(), *hold, *forward);
+            return Box::pin(self.declare((&name, hold, forward), prepared, parameters)).await;
         }
         if prepared.bound.is_some() {
             return self.rows_statement(prepared, parameters, rows, fixed).await;
@@ -107,7 +103,7 @@ impl Session {
                     return Err(changed_result());
                 }
                 let (name, direction, moving) = (name.clone(), *direction, *moving);
-                self.fetch(&name, direction, moving, rows).await
+                Box::pin(self.fetch(&name, direction, moving, rows)).await
             }
             Statement::Close(name) => self.close_cursor(name.as_deref()),
             Statement::Copy(_) => {

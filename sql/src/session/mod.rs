@@ -17,7 +17,7 @@
 //! | `attempt` | the loop in which a statement on rows runs until it is done |
 //! | `transaction` | BEGIN to COMMIT, savepoints, SET CONSTRAINTS |
 //! | `settings` | SET and SHOW |
-//! | `cursors`, `copy`, `explains` | DECLARE and FETCH, COPY, EXPLAIN |
+//! | `cursors`, `copy`, `explains` | DECLARE and FETCH, and portals; COPY; EXPLAIN |
 //! | `ddl` | definitions |
 //! | `activity` | what other sessions see of it |
 
@@ -54,6 +54,7 @@ use settings::Settings;
 use transaction::Open;
 
 pub use copy::{CopyFormat, CopyIn, Copying};
+pub use cursors::Remainder;
 pub use prepared::Prepared;
 
 /// The result of a statement.

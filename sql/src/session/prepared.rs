@@ -94,6 +94,12 @@ impl Prepared {
         }
     }
 
+    /// True if it reads and does nothing else: a transaction round it changes nothing of it.
+    #[must_use]
+    pub fn only_reads(&self) -> bool {
+        matches!(&self.bound, Some(Bound::Query(query)) if !query.locks)
+    }
+
     /// Are its columns those of another statement or a cursor, which it names?
     #[must_use]
     pub fn names_another(&self) -> bool {
@@ -232,6 +238,7 @@ impl Session {
     ) -> Result<(Option<Bound>, Vec<Type>, Noted)> {
         let catalog = self.catalog();
         let mut binder = Binder::new(&catalog, types, self.local());
+        binder.is_fetched = matches!(statement, Statement::Declare { .. });
         // The query within.
         let within = match statement {
             Statement::Declare { query, .. } | Statement::Copy(Copy::Out(query, _)) => {

@@ -344,14 +344,18 @@ impl Session {
         if self.is_failed() || self.open.is_none() {
             return Ok(());
         }
-        let done = match self.settle_deferred(true).await {
-            Ok(()) => self.write_sequences().await,
-            refused => refused,
-        };
+        let done = self.finish_work().await;
         if done.is_err() {
             self.rollback();
         }
+        self.cursors.stop();
         done
+    }
+
+    async fn finish_work(&mut self) -> Result<()> {
+        self.settle_deferred(true).await?;
+        Box::pin(self.keep_held()).await?;
+        self.write_sequences().await
     }
 
     /// The open transaction has failed. What it did since its last savepoint, or all, is undone at once: others wait for its locks,
@@ -363,6 +367,7 @@ impl Session {
         if !matches!(undone, Some(Ok(()))) {
             open.transaction.abort();
             open.advisory = None;
+            self.cursors.end(false);
         }
     }
 

@@ -5,6 +5,7 @@ mod batches;
 mod bounds;
 mod constraints;
 mod copy;
+mod cursors;
 mod definitions;
 mod explain;
 mod golden;

@@ -411,3 +411,37 @@ fn nothing_leaves_before_what_it_shows_is_durable() {
         std::mem::forget(db);
     }
 }
+
+/// FETCH hands rows over as it reads them, whatever its client does meanwhile.
+#[test]
+fn fetches_stream() {
+    let db = database();
+    let mut session = filled(&db);
+    for query in ["select id, wide from t", "select id, wide from t order by n, id"] {
+        for hold in ["", "with hold"] {
+            run(&mut session, "begin");
+            run(&mut session, &format!("declare c cursor {hold} for {query}"));
+            if !hold.is_empty() {
+                run(&mut session, "commit");
+            }
+            for fetch in ["fetch all from c", "fetch backward all from c"] {
+                let (answer, seen) = stream(&db, &mut session, fetch, |_, outlet| {
+                    assert!(
+                        outlet.patience().is_none(),
+                        "it keeps nothing that a client's slowness could cost"
+                    );
+                    Does::Takes
+                });
+                answer.unwrap_or_else(|error| panic!("{fetch}, {query}: {error}"));
+                let seen = seen.borrow();
+                assert_eq!(seen.firsts.len(), 4000, "{fetch}, {query}");
+                assert!(seen.times > 20 && seen.most <= FULL + (64 << 10), "{fetch}, {query}: {}", seen.most);
+            }
+            run(&mut session, "close c");
+            if hold.is_empty() {
+                run(&mut session, "commit");
+            }
+            assert_eq!(db.statistics().memory.queries, 0);
+        }
+    }
+}

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use thermocline_base::multiplex::{give_way, has_company};
 
 use super::Transaction;
+use super::statement::Statement;
 use crate::api::{Index, Table};
 use crate::counters::WaitKind;
 use crate::error::Result;
@@ -13,6 +14,7 @@ use crate::ops::cursor::CursorView;
 use crate::ops::handle::SeenRow;
 use crate::ops::scan::{KeyRange, ScanState, TableScanState, advance, fetch_ahead_of};
 use crate::ops::{Step, Wait};
+use crate::session::Session;
 
 /// A scan that goes on from batch to batch: see [`Transaction::open_cursor`].
 ///
@@ -117,23 +119,36 @@ impl Transaction {
         rows: usize,
         mut see: impl FnMut(SeenRow<'_>),
     ) -> Result<usize> {
-        let _busy = self.driver.enter()?;
-        if has_company() {
-            give_way().await;
+        if rows == 0 {
+            return self.driver.with_session(|_| Ok(0));
         }
         let mut count = 0;
-        let mut show = |row: SeenRow<'_>| {
+        let show = |row: SeenRow<'_>| {
             see(row);
             count += 1;
             if count == rows { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        while rows > 0 && !cursor.is_finished() {
+        self.fetch_until(cursor, show).await?;
+        Ok(count)
+    }
+
+    /// Shows the next rows of a cursor, until `see` has enough.
+    async fn fetch_until(
+        &mut self,
+        cursor: &mut Cursor,
+        mut see: impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let _busy = self.driver.enter()?;
+        if has_company() {
+            give_way().await;
+        }
+        while !cursor.is_finished() {
             let Cursor { scan, view } = &mut *cursor;
             let session = self.driver.session();
             let before = session.enter_cursor(view)?;
             let step = match scan {
-                CursorScan::Range(index, state) => session.try_scan(&index.entry, index.id, state, &mut show),
-                CursorScan::Table(table, state) => session.try_scan_table(&table.entry, state, &mut show),
+                CursorScan::Range(index, state) => session.try_scan(&index.entry, index.id, state, &mut see),
+                CursorScan::Table(table, state) => session.try_scan_table(&table.entry, state, &mut see),
             };
             session.leave_cursor(view, before);
             match step {
@@ -143,7 +158,7 @@ impl Transaction {
                 Err(error) => return Err(self.driver.failed(error)),
             }
         }
-        Ok(count)
+        Ok(())
     }
 
     /// Reads on in the cold store.
@@ -169,5 +184,26 @@ impl Transaction {
                 Ok(())
             }
         }
+    }
+}
+
+impl Statement<'_> {
+    /// Shows the next rows of a cursor of the transaction to `see`, until it has enough; the cursor goes on behind the last one. Rows
+    /// are those that [`Transaction::fetch`] would show. At read committed the transaction's own snapshot is renewed, as by each first
+    /// operation of a statement: it does not grow as old as the cursor's.
+    ///
+    /// # Errors
+    /// As [`Transaction::fetch`].
+    pub async fn fetch(
+        &mut self,
+        cursor: &mut Cursor,
+        see: impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let begin = |session: &mut Session| {
+            session.go_on_with_statement();
+            Ok(())
+        };
+        self.transaction.driver.with_session(begin)?;
+        self.transaction.fetch_until(cursor, see).await
     }
 }
