@@ -28,7 +28,7 @@ const MORE: Flow = Ok(ControlFlow::Continue(()));
 /// Rows that have come, to tell those that come again.
 struct Unique<'u> {
     context: &'u Context,
-    /// What tells a row from others; none: all of its values.
+    /// The values that tell a row from others; none: all of them.
     keys: Option<&'u [Expr]>,
     outer: &'u [Datum],
     seen: HashSet<Row>,
@@ -87,7 +87,7 @@ impl<'u> Unique<'u> {
 
 /// A row of one side or both.
 struct Counted {
-    /// How often it is on the right side, less those that a row of the left side has taken.
+    /// Its rows on the right side, less those that a row of the left side has taken.
     right: usize,
     /// It has been handed over.
     shown: bool,

@@ -477,7 +477,7 @@ impl<'b> Lot<'b> {
         Self { origins, known, places: None, rows: batch.rows() }
     }
 
-    /// So many rows with these columns.
+    /// These columns, of so many rows.
     pub(super) fn of_columns(columns: Vec<Rc<Vector<'b>>>, rows: usize) -> Self {
         let origins = vec![Origin::Made; columns.len()];
         let known = columns.into_iter().map(Some).collect::<Vec<_>>().into();
