@@ -4,7 +4,7 @@
 //! row ─► record ─► pieces of memory, an entry each ── beyond the grant: handed over ─► pause: sorted, written ─► run in a file
 //!                        └─► all have come: entries sorted ─► rows            or all runs merged, a block of each in memory ─► rows
 //! record: length of the key │ length of the row │ key (types/order_bytes: compares as bytes) │ row: its values (exec/coded)
-//! entry: eight bytes of the key, behind what all keys begin with │ piece and place of the record
+//! entry: sixteen bytes of the key, behind what all keys begin with │ piece and place of the record
 //! ```
 //!
 //! Rules:
@@ -19,6 +19,8 @@ use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::pin::Pin;
 use std::rc::Rc;
+
+use thermocline_base::prefetch::prefetch;
 
 use super::coded::Coder;
 use super::spill::{BlockReader, Blocks, Spilled};
@@ -42,6 +44,8 @@ const LENGTHS: usize = 8;
 const TURN: usize = 4096;
 /// Fronts that part entries at once.
 const FRONTS: usize = 127;
+/// Records that are asked for before they are read.
+const AHEAD: usize = 12;
 /// Entries or records between two looks at the turn.
 const LOOK: usize = 32;
 
@@ -62,8 +66,8 @@ pub(super) fn write_key(key: &SortKey, is_null: bool, to: &mut Vec<u8>, write: i
 /// The first bytes of a key, as numbers that compare as they do.
 type Front = (u64, u64);
 
-fn front(key: &[u8]) -> Front {
-    (word(key, 0), word(key, 8))
+fn front(key: &[u8], from: usize) -> Front {
+    (word(key, from), word(key, from + 8))
 }
 
 /// Eight bytes of a key, behind so many; zeros where it has ended.
@@ -93,9 +97,17 @@ fn parts(record: &[u8]) -> (&[u8], &[u8]) {
 #[derive(Clone, Copy, Default)]
 struct Entry {
     /// The first bytes of the key behind those that all keys begin with.
-    front: u64,
+    front: Front,
     piece: u32,
     at: u32,
+}
+
+impl Entry {
+    /// The front as one number, which is compared without a branch.
+    #[inline]
+    fn wide_front(&self) -> u128 {
+        u128::from(self.front.0) << 64 | u128::from(self.front.1)
+    }
 }
 
 /// Bytes that an entry takes: the list doubles, and is copied while it is sorted.
@@ -108,6 +120,8 @@ struct Records {
     entries: Vec<Entry>,
     /// The first key, as far as all others begin as it does.
     common: Vec<u8>,
+    /// Bytes of the longest key.
+    longest: usize,
     /// Pieces of records that have been written, all of [`PIECE`]'s greatest size.
     spare: Rc<RefCell<Vec<Vec<u8>>>>,
 }
@@ -130,12 +144,13 @@ impl Records {
             let same = key.iter().zip(&self.common).take_while(|(a, b)| a == b).count();
             self.common.truncate(same);
         }
+        self.longest = self.longest.max(key.len());
         let number = self.pieces.len() - 1;
         let piece = &mut self.pieces[number];
         let at = u32::try_from(piece.len()).expect("a piece is shorter");
         piece.extend_from_slice(record);
         let piece = u32::try_from(number).expect("pieces of a kilobyte");
-        self.entries.push(Entry { front: 0, piece, at });
+        self.entries.push(Entry { front: (0, 0), piece, at });
         bytes
     }
 
@@ -148,14 +163,28 @@ impl Records {
         }));
     }
 
+    /// Asks for the record of an entry that is to be read soon.
+    fn ask_for(&self, place: usize) {
+        if let Some(entry) = self.entries.get(place) {
+            let record = self.record(entry);
+            prefetch(record.as_ptr());
+            prefetch(record.as_ptr().wrapping_add(64));
+        }
+    }
+
     fn record(&self, entry: &Entry) -> &[u8] {
         &self.pieces[entry.piece as usize][entry.at as usize..]
     }
 
     fn order(&self, a: &Entry, b: &Entry) -> Ordering {
-        let key = |entry: &Entry| parts(self.record(entry)).0;
+        let keys = || {
+            // Keys that end in their fronts are equal if these are.
+            let ends = self.longest <= self.common.len() + size_of::<Front>();
+            let key = |entry: &Entry| parts(self.record(entry)).0;
+            if ends { Ordering::Equal } else { key(a).cmp(key(b)) }
+        };
         let place = |entry: &Entry| (entry.piece, entry.at);
-        a.front.cmp(&b.front).then_with(|| key(a).cmp(key(b))).then_with(|| place(a).cmp(&place(b)))
+        a.front.cmp(&b.front).then_with(keys).then_with(|| place(a).cmp(&place(b)))
     }
 
     /// Sorts the entries, in turns: parted by their fronts until a part can be sorted at once.
@@ -164,7 +193,7 @@ impl Records {
         let common = self.common.len();
         for some in entries.chunks_mut(LOOK) {
             for entry in &mut *some {
-                entry.front = word(parts(self.record(entry)).0, common);
+                entry.front = front(parts(self.record(entry)).0, common);
             }
             if context.is_due_after(some.len()) {
                 context.pause().await?;
@@ -176,7 +205,7 @@ impl Records {
             let some = &mut entries[part.from..part.to];
             if some.len() <= TURN {
                 if !part.is_equal {
-                    some.sort_unstable_by_key(|entry| entry.front);
+                    some.sort_unstable_by_key(Entry::wide_front);
                 }
                 for equal in some.chunk_by_mut(|a, b| a.front == b.front).filter(|equal| equal.len() > 1) {
                     equal.sort_unstable_by(|a, b| self.order(a, b));
@@ -250,13 +279,14 @@ async fn part_by_front(
     context: &Context,
 ) -> Result<Vec<Part>> {
     let step = entries.len() / (FRONTS * 8);
-    let mut sample: Vec<u64> = entries.iter().step_by(step.max(1)).map(|entry| entry.front).collect();
+    let mut sample: Vec<u128> = entries.iter().step_by(step.max(1)).map(Entry::wide_front).collect();
     sample.sort_unstable();
-    let mut fronts: Vec<u64> = (1..=FRONTS).map(|at| sample[at * sample.len() / (FRONTS + 1)]).collect();
+    let mut fronts: Vec<u128> = (1..=FRONTS).map(|at| sample[at * sample.len() / (FRONTS + 1)]).collect();
     fronts.dedup();
     let part_of = |entry: &Entry| {
-        let below = fronts.partition_point(|front| *front < entry.front);
-        2 * below + usize::from(fronts.get(below) == Some(&entry.front))
+        let wide = entry.wide_front();
+        let below = fronts.partition_point(|front| *front < wide);
+        2 * below + usize::from(fronts.get(below) == Some(&wide))
     };
     let mut counts = vec![0; 2 * fronts.len() + 1];
     let mut numbers: Vec<u16> = Vec::with_capacity(entries.len());
@@ -352,6 +382,7 @@ impl Task for Handed {
             records.sort(context).await?;
             let mut writer = Writer::new(&runs);
             for (place, entry) in records.entries.iter().enumerate() {
+                records.ask_for(place + AHEAD);
                 let (key, row) = parts(records.record(entry));
                 writer.push(key, row).await?;
                 if place.is_multiple_of(LOOK) && context.is_due_after(LOOK) {
@@ -540,6 +571,7 @@ impl Sorted<'_> {
         match &mut self.from {
             From::Memory { records, next, .. } => {
                 let Some(entry) = records.entries.get(*next) else { return Ok(false) };
+                records.ask_for(*next + AHEAD);
                 read(parts(records.record(entry)).1);
                 *next += 1;
             }
@@ -576,7 +608,7 @@ impl RunReader {
             }
             self.at = 0;
         }
-        self.front = front(self.record().0);
+        self.front = front(self.record().0, 0);
         Ok(true)
     }
 }

@@ -237,6 +237,47 @@ fn batches_and_rows_have_one_answer() {
     assert!(answered > 100, "{answered} queries had an answer");
 }
 
+/// Each kind of column compared in each way with its values, with others that are equal to them, and with some between; and sorted.
+#[test]
+fn each_column_is_compared_and_sorted_as_by_row() {
+    let mut source = Source(Rng::new(11));
+    let mut session = table(&mut source, Tiering::Hot, 1500);
+    run(&mut session, "begin");
+    let more = ["1", "1.0", "0.1250", "12.30", "-0.00", "9", "'a     '", "''", "'2026-01-31 00:00'", "'b'"];
+    for column in COLUMNS {
+        let (name, ty, values) = column;
+        let mut literals: Vec<String> =
+            values.iter().map(|value| value.trim_matches('\'').to_owned()).collect();
+        let fitting = more.iter().map(|value| value.trim_matches('\'').to_owned()).filter(|value| {
+            let is_date = value.starts_with("2026");
+            let is_number = value.parse::<f64>().is_ok();
+            match name {
+                "i2" | "i4" | "i8" => value.parse::<i64>().is_ok(),
+                "f" | "f4" | "n" | "w" | "m" => is_number,
+                "s" | "v" | "c" => true,
+                "ts" | "tz" | "d" => is_date,
+                _ => false,
+            }
+        });
+        literals.extend(fitting);
+        for literal in literals {
+            for op in ["=", "<>", "<", "<=", ">", ">="] {
+                for text in [format!("{name} {op} '{literal}'::{ty}"), format!("'{literal}' {op} {name}")] {
+                    alike(&mut session, &format!("select count(*), count({name}) from t where {text}"));
+                }
+            }
+        }
+        let unlike = OF_FORMS.contains(&name);
+        for order in [format!("{name}, i8, s, b, d"), format!("{name} desc nulls last, i8, s, b, d")] {
+            let shown = if unlike { "i8, s, b, d".to_owned() } else { format!("{name}, i8, s, b, d") };
+            alike(&mut session, &format!("select {shown} from t order by {order}"));
+        }
+        if !unlike {
+            alike(&mut session, &format!("select distinct {name}, c, v from t order by {name}, c, v"));
+        }
+    }
+}
+
 #[test]
 fn the_first_failing_row_has_the_error() {
     let db = Database::open_in_memory(Options::default()).expect("it opens");

@@ -4,7 +4,7 @@ use thermocline_engine::columns::Condition;
 
 use super::vector::is_plain;
 use crate::catalog::Table;
-use crate::exec::source::value_of;
+use crate::exec::source::{is_formed, value_of};
 use crate::expr::{Call, Comparison, Context, Env, Expr};
 
 /// A condition in the engine's form; none if it has none, or may be true of a null.
@@ -13,8 +13,10 @@ pub(super) fn condition_of(expr: &Expr, table: &Table, context: &Context) -> Opt
     let value = |column: usize, other: &Expr| {
         let is_value = matches!(other, Expr::Const(_) | Expr::Param(_));
         let value = is_value.then(|| other.eval(&env).ok()).flatten().filter(|value| !value.is_null())?;
+        let stored = &table.columns[column];
         // A value that the column cannot have is compared as SQL does.
-        is_plain(table.columns[column].ty).then(|| value_of(&value, table, column).ok()).flatten()
+        let is_comparable = is_plain(stored.ty) && !is_formed(stored);
+        is_comparable.then(|| value_of(&value, table, column).ok()).flatten()
     };
     match expr {
         Expr::IsNull(arg, negated) => match &**arg {
