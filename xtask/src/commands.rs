@@ -4,8 +4,8 @@
 //! `cargo xtask docs-commands --run`; what `.ci/run` has as a step of its own is left to it. A block that cannot be run
 //! there says `sh not-run: reason`. Other fences (`text`, `console`, …) hold no commands.
 //!
-//! Shortened for the run: the number behind `--seconds` becomes the one that is asked for. A command that leaves a file
-//! behind in the repository fails.
+//! Shortened for the run: the number behind `--seconds` becomes the one that is asked for; with `--dev`, programs are those that tests
+//! are built with, and not optimized anew. A command that leaves a file behind in the repository fails.
 
 use crate::markdown::blocks;
 use crate::repository::Repository;
@@ -78,6 +78,13 @@ fn shortened(command: &str, seconds: u32) -> String {
     words.join(" ")
 }
 
+/// `command` with the programs that tests are built with.
+fn with_dev_build(command: &str) -> String {
+    let command =
+        command.replace("cargo run --release", "cargo run").replace("cargo build --release", "cargo build");
+    command.replace("target/release/", "target/debug/")
+}
+
 /// Prints the commands, each with the suite that runs it.
 ///
 /// # Errors
@@ -94,11 +101,12 @@ pub(crate) fn list(repository: &Repository) -> Result<(), String> {
 ///
 /// # Errors
 /// If one fails or leaves files behind.
-pub(crate) fn run(repository: &Repository, seconds: u32) -> Result<(), String> {
+pub(crate) fn run(repository: &Repository, seconds: u32, dev: bool) -> Result<(), String> {
     let before = state(repository)?;
     let mut done: Vec<String> = Vec::new();
     for command in documented(repository).into_iter().filter(|command| !command.in_ci) {
         let text = shortened(command.text, seconds);
+        let text = if dev { with_dev_build(&text) } else { text };
         if done.contains(&text) {
             continue;
         }
@@ -169,5 +177,6 @@ mod tests {
         let found: Vec<_> = documented(&repository).iter().map(|it| (it.line, it.text, it.in_ci)).collect();
         assert_eq!(found, [(3, "cargo run -- --seconds 20 --x", false), (4, "cargo test", true)]);
         assert_eq!(shortened(found[0].1, 2), "cargo run -- --seconds 2 --x");
+        assert_eq!(with_dev_build("cargo run --release -p a -- b"), "cargo run -p a -- b");
     }
 }

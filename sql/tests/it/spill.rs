@@ -1,5 +1,10 @@
 //! Sorts and groups that memory does not hold: their rows go to files, and come back as they went.
 
+use std::path::Path;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use thermocline_base::io::{Io, MemoryIo};
 use thermocline_engine::{Database, Options};
 use thermocline_sql::Session;
 
@@ -179,4 +184,77 @@ fn a_statement_that_ends_early_leaves_nothing() {
     assert_eq!(std::fs::read_dir(dir.path().join("spill")).expect("rows went there").count(), 0);
     drop(session);
     assert_eq!(db.statistics().memory.queries, 0, "all memory was given back");
+}
+
+/// Queries that keep more than 64 kB, one for each operator that goes beyond memory.
+const KEEPING: [&str; 7] = [
+    "select count(*) from (select k, s from t order by s, k offset 0) as q",
+    "select count(*) from (select k, count(*) from t group by k) as q",
+    "select count(*) from (select k, count(*) from (select * from t offset 0) as t group by k) as q",
+    "select count(*) from (select distinct k, s from t limit 100000) as q",
+    "select count(*) from (select k from t except select k + 3000 from t) as q",
+    "select count(distinct k), count(*) from (select * from t offset 0) as t",
+    "select string_agg(s, ',' order by s) = '' from (select * from t offset 0) as t",
+];
+
+fn over(io: &MemoryIo) -> Database {
+    Database::open_with(Path::new("/db"), Options::default(), Arc::new(io.clone()), true).expect("it opens")
+}
+
+#[test]
+fn a_full_disk_ends_the_query_and_nothing_else() {
+    let io = MemoryIo::new();
+    let db = over(&io);
+    let mut session = Session::new(&db);
+    run(&mut session, "create table t (k int, s text)");
+    run(&mut session, "insert into t select n, 'text ' || n from generate_series(1, 6000) as n");
+    run(&mut session, "set work_mem = '64kB'");
+    let wanted = KEEPING.map(|query| rows(&mut session, query));
+    let cursor = "declare c cursor for select * from t order by s";
+    for (query, wanted) in KEEPING.iter().zip(&wanted) {
+        io.set_capacity(Some(0));
+        let error = session.execute(query, &[]).expect_err(query);
+        assert_eq!(error.code, "53100", "{query}: {error}");
+        run(&mut session, "begin");
+        let error = session.execute(cursor, &[]).expect_err(cursor);
+        assert_eq!(error.code, "53100", "{cursor}: {error}");
+        run(&mut session, "rollback");
+        io.set_capacity(None);
+        assert_eq!(&rows(&mut session, query), wanted, "{query}");
+    }
+    drop(session);
+    assert_eq!(db.statistics().memory.queries, 0, "all memory was given back");
+}
+
+/// A process that ends amid such a query leaves the rows of the database, and no file of the query.
+#[test]
+fn a_crash_amid_a_query_leaves_nothing_of_it() {
+    let io = MemoryIo::new();
+    let db = over(&io);
+    let mut session = Session::new(&db);
+    run(&mut session, "create table t (k int, s text)");
+    run(&mut session, "insert into t select n, 'text ' || n from generate_series(1, 6000) as n");
+    run(&mut session, "set work_mem = '64kB'");
+    for query in KEEPING {
+        let mut images = Vec::new();
+        {
+            let mut future = std::pin::pin!(session.execute_async(query, &[]));
+            let mut context = Context::from_waker(Waker::noop());
+            for turn in 1_u32.. {
+                if future.as_mut().poll(&mut context).is_ready() {
+                    break;
+                }
+                if turn.is_power_of_two() {
+                    images.push(io.copy());
+                }
+            }
+        }
+        assert!(!images.is_empty(), "{query} has kept its thread");
+        for image in images.iter().step_by(images.len().div_ceil(3)) {
+            let db = over(image);
+            assert_eq!(rows(&mut Session::new(&db), "select count(*), sum(k) from t"), ["6000|18003000"]);
+            let left = image.list(Path::new("/db/spill")).unwrap_or_default();
+            assert_eq!(left, [""; 0], "{query}");
+        }
+    }
 }
