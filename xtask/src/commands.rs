@@ -4,8 +4,8 @@
 //! `cargo xtask docs-commands --run`; what `.ci/run` has as a step of its own is left to it. A block that cannot be run
 //! there says `sh not-run: reason`. Other fences (`text`, `console`, …) hold no commands.
 //!
-//! Shortened for the run: the number behind `--seconds` becomes the one that is asked for; with `--dev`, programs are those that tests
-//! are built with, and not optimized anew. A command that leaves a file behind in the repository fails.
+//! Shortened for the run: the number behind `--seconds` becomes the one that is asked for; with `--built`, programs are those that
+//! `cargo test --workspace` has built, and none is built anew. A command that leaves a file behind in the repository fails.
 
 use crate::markdown::blocks;
 use crate::repository::Repository;
@@ -78,11 +78,11 @@ fn shortened(command: &str, seconds: u32) -> String {
     words.join(" ")
 }
 
-/// `command` with the programs that tests are built with.
-fn with_dev_build(command: &str) -> String {
-    let command =
-        command.replace("cargo run --release", "cargo run").replace("cargo build --release", "cargo build");
-    command.replace("target/release/", "target/debug/")
+/// `command` with the programs that `cargo test --workspace` has built.
+fn with_built_programs(command: &str) -> String {
+    let built = "\"${CARGO_TARGET_DIR:-target}\"/debug/thermocline";
+    let command = command.replace("cargo run --release -p thermocline-lab --", &format!("{built}-lab"));
+    command.replace("cargo run --release --", built)
 }
 
 /// Prints the commands, each with the suite that runs it.
@@ -101,12 +101,12 @@ pub(crate) fn list(repository: &Repository) -> Result<(), String> {
 ///
 /// # Errors
 /// If one fails or leaves files behind.
-pub(crate) fn run(repository: &Repository, seconds: u32, dev: bool) -> Result<(), String> {
+pub(crate) fn run(repository: &Repository, seconds: u32, built: bool) -> Result<(), String> {
     let before = state(repository)?;
     let mut done: Vec<String> = Vec::new();
     for command in documented(repository).into_iter().filter(|command| !command.in_ci) {
         let text = shortened(command.text, seconds);
-        let text = if dev { with_dev_build(&text) } else { text };
+        let text = if built { with_built_programs(&text) } else { text };
         if done.contains(&text) {
             continue;
         }
@@ -177,6 +177,9 @@ mod tests {
         let found: Vec<_> = documented(&repository).iter().map(|it| (it.line, it.text, it.in_ci)).collect();
         assert_eq!(found, [(3, "cargo run -- --seconds 20 --x", false), (4, "cargo test", true)]);
         assert_eq!(shortened(found[0].1, 2), "cargo run -- --seconds 2 --x");
-        assert_eq!(with_dev_build("cargo run --release -p a -- b"), "cargo run -p a -- b");
+        let built =
+            |command| with_built_programs(command).replace("\"${CARGO_TARGET_DIR:-target}\"", "target");
+        assert_eq!(built("cargo run --release -- a"), "target/debug/thermocline a");
+        assert_eq!(built("cargo run --release -p thermocline-lab -- b"), "target/debug/thermocline-lab b");
     }
 }

@@ -4,7 +4,7 @@
 //!   is left (see [`ratchet`]). `cargo test -p xtask` runs the same checks.
 //! - `places <table> [folder]` lists what the ratchet counts.
 //! - `prose <revision>` proves that since a commit only comments have changed (see [`prose`]).
-//! - `docs-commands [--run] [--seconds n] [--dev]` lists or runs the commands of README and docs (see [`commands`]).
+//! - `docs-commands [--run] [--seconds n] [--built]` lists or runs the commands of README and docs (see [`commands`]).
 //! - `docs-sql` writes the pages of `docs/use/sql` from the registries of crate `sql` (see [`mod@reference`]).
 //!
 //! Nothing in here is part of the product, and the product depends on nothing in here.
@@ -32,7 +32,7 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask tidy [--tighten]
        cargo xtask places <table> [<folder>]
        cargo xtask prose <revision>
-       cargo xtask docs-commands [--run] [--seconds <n>] [--dev]
+       cargo xtask docs-commands [--run] [--seconds <n>] [--built]
        cargo xtask docs-sql";
 
 fn main() -> ExitCode {
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         ["docs-sql"] => reference::write(&repository),
         ["docs-commands"] => commands::list(&repository),
         ["docs-commands", "--run"] => commands::run(&repository, 2, false),
-        ["docs-commands", "--run", "--seconds", n, rest @ ..] if matches!(rest, [] | ["--dev"]) => {
+        ["docs-commands", "--run", "--seconds", n, rest @ ..] if matches!(rest, [] | ["--built"]) => {
             match n.parse() {
                 Ok(seconds) => commands::run(&repository, seconds, !rest.is_empty()),
                 Err(_) => Err(format!("`--seconds {n}` is not a number of seconds\n{USAGE}")),
