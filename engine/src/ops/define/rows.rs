@@ -1,4 +1,16 @@
 //! Going over all rows of a table that is held: entering them into an index, writing them anew.
+//!
+//! Each chunk of what is written anew counts as changed since its image, whatever stands in it. For an image of the layout before
+//! is as good to a checkpoint as one of the new layout, if nothing has changed since: it is confirmed then, and the log behind it is
+//! cut. A chunk whose rows have all gone has no row that would say so:
+//!
+//! | time | | image of the chunk | without a mark |
+//! |---|---|---|---|
+//! | 50 | a checkpoint | K and L, as of 50 | |
+//! | 60 | K and L are deleted, or move to the cold store; no snapshot sees them any more, and pruning empties the slots | | the old chunk is marked |
+//! | 70 | a column is added | | the new chunk is not |
+//! | 80 | a checkpoint | *confirmed* as of 80 | the log begins behind 60 |
+//! | | a start | | K and L are back; if they had moved, they are there twice |
 
 use thermocline_base::epoch::Guard;
 
@@ -92,6 +104,8 @@ pub(crate) fn rewrite(
     for number in 0..old.store.directory.len() {
         if old.store.directory.get(number, guard).is_some() {
             new.store.directory.make(number, &new.store.slots)?;
+            // Also where no row is left: its image may still have those that have gone since.
+            new.store.directory.get(number, guard).expect("it was just made").mark_dirty();
         }
     }
     old.store.for_each_row(guard, |row_id, newest| {
@@ -137,7 +151,6 @@ pub(crate) fn rewrite(
             .slot(row_id.slot(), guard)
             .expect("chunks with a number have one size")
             .fill(below.expect("a row has a version"));
-        chunk.mark_dirty();
         Ok::<(), Error>(())
     })?;
     new.store.seal_all(guard);

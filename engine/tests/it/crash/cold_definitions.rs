@@ -140,6 +140,43 @@ fn a_crash_leaves_the_old_definition_or_the_new_one() {
     }
 }
 
+/// All rows of a chunk have gone since its image, and were pruned, when the columns change. The checkpoint after that
+/// has to know: nothing else stands between the image and the next start. `replayed`: it is a start that finds all this in the log.
+fn rows_stay_away(go: fn(&Database, &Table), replayed: bool) -> std::result::Result<(), String> {
+    let io = RecordingIo::new(&MemoryIo::new());
+    let db = open(&io, &tiny(Durability::Group)).expect("a new database");
+    let table = texts(&db);
+    fill(&db, &table, 0..5);
+    db.checkpoint().expect("nothing fails");
+    go(&db, &table);
+    db.maintenance_steps().prune();
+    assert_eq!(db.cold_steps().rows_in_memory(&table), 0);
+    db.add_column("t", Column::new("more", Type::Int8).default(8_i64)).expect("nothing fails");
+    db.step_flush().expect("nothing fails");
+    let state = dump(&db)?;
+    let (io, db) = match replayed {
+        true => {
+            let again = RecordingIo::new(&io.crash(io.operations(), 0));
+            let db = open(&again, &tiny(Durability::Group)).expect("it opens");
+            (again, db)
+        }
+        false => (io, db),
+    };
+    db.checkpoint().expect("nothing fails");
+    let (found, ..) = recover(&io.crash(io.operations(), 0), &tiny(Durability::Group))?;
+    if found == state { Ok(()) } else { Err(state.difference(&found)) }
+}
+
+#[test]
+fn rows_that_went_before_a_change_of_columns_do_not_come_back() {
+    let delete_all = |db: &Database, table: &Table| (0..5).for_each(|id| delete(db, table, id));
+    let move_all = |db: &Database, table: &Table| assert_eq!(migrate(db, table, 0..5), 5);
+    for replayed in [false, true] {
+        rows_stay_away(delete_all, replayed).unwrap_or_else(|error| panic!("deleted, {replayed}: {error}"));
+        rows_stay_away(move_all, replayed).unwrap_or_else(|error| panic!("moved, {replayed}: {error}"));
+    }
+}
+
 /// What a change has written before a crash does not come back under the number that it had: the next index is whole.
 #[test]
 fn an_index_that_a_crash_has_prevented_leaves_nothing() {
