@@ -147,6 +147,21 @@ impl Plan {
         }
     }
 
+    /// True if it makes a row at the most, as a unique index says.
+    pub(crate) fn is_of_one_row(&self) -> bool {
+        let mut plan = self;
+        loop {
+            plan = match plan {
+                Plan::Project(input, _) | Plan::Filter(input, _) | Plan::Cut(input, _) => input,
+                Plan::Scan { table, access: Access::Index { index, equal, .. }, .. } => {
+                    let index = &table.indexes[*index];
+                    return index.unique && index.columns.len() == equal.len();
+                }
+                _ => return false,
+            };
+        }
+    }
+
     /// Operators above each other, at the most. It is no recursion: it says whether there may be one.
     pub(crate) fn levels(&self) -> usize {
         let mut deepest = 0;

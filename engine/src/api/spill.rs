@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <data-dir>/spill/ ── spill-<number>, whose name goes as soon as it is open
-//! file: block, block, …    block: the bytes as they were given, padded to the alignment of direct files
+//! file: block, block, …    block: the bytes as they were given, and up to the alignment of direct files some of any earlier block
 //! ```
 //!
 //! Rules:
@@ -12,11 +12,11 @@
 //! - Reads and writes pass by the system's cache and block no thread.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use thermocline_base::checksum::crc32c;
 use thermocline_base::ids::fresh_number;
-use thermocline_base::io::{AlignedBytes, File, IoError, OpenMode, Operation};
+use thermocline_base::io::{AlignedBytes, Buffer, File, IoError, OpenMode, Operation};
 use thermocline_base::sync::{AtomicU64, Ordering};
 
 use crate::api::Database;
@@ -45,7 +45,14 @@ pub struct SpillFile {
     file: Arc<dyn File>,
     dir: PathBuf,
     end: AtomicU64,
+    /// Buffers that no operation has.
+    spare: Mutex<Vec<AlignedBytes>>,
 }
+
+/// Buffers that a file keeps between two operations: to map and to clear one takes as long as to copy it.
+const SPARE: usize = 8;
+/// Bytes that a buffer may have more than are asked for.
+const LONGER: usize = 16 << 10;
 
 /// Bytes in a [`SpillFile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +99,7 @@ fn spill_file(db: &Inner) -> Result<Option<SpillFile>> {
         Ok(file)
     };
     let file = open().map_err(|error| spill_error(&dir, error))?;
-    Ok(Some(SpillFile { file, dir, end: AtomicU64::new(0) }))
+    Ok(Some(SpillFile { file, dir, end: AtomicU64::new(0), spare: Mutex::default() }))
 }
 
 fn spill_error(dir: &std::path::Path, error: IoError) -> Error {
@@ -114,17 +121,34 @@ impl SpillFile {
         self.end.load(Ordering::Relaxed)
     }
 
+    /// A buffer for so many bytes, or somewhat more.
+    fn buffer(&self, len: usize) -> AlignedBytes {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = spare.iter().position(|buffer| (len..=len + LONGER).contains(&buffer.len()));
+        fits.map_or_else(|| AlignedBytes::zeroed(len), |place| spare.swap_remove(place))
+    }
+
+    fn give_back(&self, buffer: Buffer) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(buffer) = buffer.into_aligned()
+            && spare.len() < SPARE
+        {
+            spare.push(buffer);
+        }
+    }
+
     /// Appends bytes.
     ///
     /// # Errors
     /// The disk is full (53100) or does not take them (58030).
     pub async fn write(&self, bytes: &[u8]) -> Result<SpillBlock> {
-        let mut buffer = AlignedBytes::zeroed(bytes.len());
+        let mut buffer = self.buffer(bytes.len());
         buffer[..bytes.len()].copy_from_slice(bytes);
         // The place is taken whether or not the write ends: nothing else is written there.
         let offset = self.end.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         let outcome = self.file.submit(Operation::Write { offset, buffer: buffer.into() }).await;
         outcome.result.map_err(|error| spill_error(&self.dir, error))?;
+        self.give_back(outcome.buffer);
         Ok(SpillBlock { offset, len: bytes.len(), checksum: crc32c(bytes) })
     }
 
@@ -133,7 +157,7 @@ impl SpillFile {
     /// # Errors
     /// The disk does not give it (58030), or other bytes (XX001).
     pub async fn read(&self, block: &SpillBlock, into: &mut Vec<u8>) -> Result<()> {
-        let buffer = AlignedBytes::zeroed(block.len);
+        let buffer = self.buffer(block.len);
         let outcome = self.file.submit(Operation::Read { offset: block.offset, buffer: buffer.into() }).await;
         let count = outcome.result.map_err(|error| spill_error(&self.dir, error))?;
         let bytes = outcome.buffer.as_slice().get(..block.len).filter(|_| count >= block.len);
@@ -146,6 +170,7 @@ impl SpillFile {
             ),
         };
         into.extend_from_slice(bytes.ok_or_else(damaged)?);
+        self.give_back(outcome.buffer);
         Ok(())
     }
 }

@@ -196,7 +196,7 @@ impl<'e, S: Source> Executor<'e, S> {
             Plan::Aggregate { input, keys, calls } => {
                 Box::pin(self.aggregate(input, keys, calls, outer, sink)).await
             }
-            Plan::Sort(input, keys) => Box::pin(self.sort(input, keys, outer, sink)).await,
+            Plan::Sort(input, keys) => Box::pin(self.sort((input, keys), 0, outer, sink)).await,
             Plan::Distinct(input, keys) => Box::pin(self.distinct(input, keys.as_deref(), outer, sink)).await,
             Plan::Limit { input, limit, offset } => {
                 Box::pin(self.limit(input, limit.as_ref(), offset.as_ref(), outer, sink)).await

@@ -384,24 +384,25 @@ impl<S: Source> Executor<'_, S> {
         self.run(input, outer, &mut see).await
     }
 
+    /// The rows in an order, but for the first so many.
     pub(super) async fn sort(
         &mut self,
-        input: &Plan,
-        keys: &[SortKey],
+        (input, keys): (&Plan, &[SortKey]),
+        skip: u64,
         outer: &[Datum],
         sink: Sink<'_>,
     ) -> Result<()> {
         let mut sorter = Sorter::new(self.context, keys);
         if let Some(pipeline) = Pipeline::of_ordered(input, keys).filter(|_| outer.is_empty()) {
             Box::pin(self.sort_batches(&pipeline, keys, &mut sorter)).await?;
-            return sorter.finish(sink).await;
+            return sorter.finish(skip, sink).await;
         }
         let mut take = |row: &mut Row| {
             sorter.push(row, outer)?;
             MORE
         };
         self.run(input, outer, &mut take).await?;
-        sorter.finish(sink).await
+        sorter.finish(skip, sink).await
     }
 
     pub(super) async fn limit(
@@ -441,15 +442,26 @@ impl<S: Source> Executor<'_, S> {
             all.rows.iter_mut().for_each(|row| row.truncate(width));
             return emit(context, all.rows.into_iter().skip(skip), sink).await;
         }
+        let sorts = match sorted {
+            // Each operator is measured by itself.
+            Plan::Sort(input, keys) if self.context.meter.is_none() => Some((&**input, &**keys)),
+            _ => None,
+        };
+        // A sort makes none of the rows that are passed over.
+        let passed_over = if sorts.is_some() { std::mem::take(&mut skip) } else { 0 };
         let mut see = |row: &mut Row| {
             if skip > 0 {
                 skip -= 1;
                 return MORE;
             }
             left -= 1;
+            row.truncate(width);
             let flow = sink(row)?;
             Ok(if left == 0 { ControlFlow::Break(()) } else { flow })
         };
-        self.run(input, outer, &mut see).await
+        match sorts {
+            Some(sorts) => Box::pin(self.sort(sorts, passed_over as u64, outer, &mut see)).await,
+            None => self.run(input, outer, &mut see).await,
+        }
     }
 }

@@ -30,7 +30,7 @@ const PART_BLOCK: (u64, u64) = (32 << 10, 128 << 10);
 /// Levels of partitions of partitions.
 const LEVELS: u32 = 4;
 /// Writes that are under way at once.
-const WRITES: usize = 4;
+const WRITES: usize = 8;
 
 type Pending<T> = Pin<Box<dyn Future<Output = Result<T>>>>;
 

@@ -138,6 +138,7 @@ pub(crate) async fn run(
     context.later.clear();
     let mut source = EngineSource::new((catalog.db, catalog.tables), transaction)?.within(context);
     if let Some(outlet) = &context.outlet
+        && !has_one_row(bound)
         && cannot_run_again(bound, context)
     {
         source.open(tables).await?;
@@ -172,6 +173,11 @@ pub(crate) async fn run(
 /// and the session's locks and wishes wait for the statement's end.
 fn cannot_run_again(bound: &Bound, context: &Context) -> bool {
     matches!(bound, Bound::Query(query) if !query.locks) && context.facts.is_none() && context.meter.is_none()
+}
+
+/// True if no row can leave before the last one has come: a read of one row asks for nothing that this needs.
+fn has_one_row(bound: &Bound) -> bool {
+    matches!(bound, Bound::Query(query) if query.plan.is_of_one_row())
 }
 
 async fn run_bound<'e, 't>(

@@ -11,7 +11,9 @@
 //! | jsonb | the rank of its kind, then what compares within the kind; of arrays and objects their number of elements first |
 //!
 //! No value's bytes are the beginning of another's of the same type, so values may stand one behind the other. Equal values have equal
-//! bytes, whatever their scale or blanks.
+//! bytes, whatever their scale or blanks. Of booleans, what counts like integers, uuids, texts and byte strings they give the value back.
+
+use std::borrow::Cow;
 
 use super::datum::{span, without_blanks};
 use super::{Datum, Numeric, json};
@@ -129,6 +131,43 @@ fn write_point(digits: i64, to: &mut Vec<u8>) {
     to.extend_from_slice(&(digits as i32 as u32 ^ 1 << 31).to_be_bytes());
 }
 
+/// Takes the bytes of a value of so many, which were inverted if it descends.
+pub(crate) fn read_array<const N: usize>(from: &mut &[u8], descending: bool) -> [u8; N] {
+    let (bytes, rest) = from.split_first_chunk().expect("the value was written");
+    *from = rest;
+    if descending { bytes.map(|byte| !byte) } else { *bytes }
+}
+
+/// Reads what [`write_int`] has written.
+pub(crate) fn read_int(from: &mut &[u8], descending: bool) -> i64 {
+    (u64::from_be_bytes(read_array(from, descending)) ^ 1 << 63) as i64
+}
+
+/// Reads what [`write_bytes`] has written.
+pub(crate) fn read_bytes<'b>(from: &mut &'b [u8], descending: bool) -> Cow<'b, [u8]> {
+    let (bytes, zero) = (*from, if descending { 0xFF } else { 0 });
+    // Zeros that are no end, and the end.
+    let (mut escaped, mut end) = (false, 0);
+    loop {
+        end += bytes[end..].iter().position(|byte| *byte == zero).expect("the value has an end");
+        if bytes[end + 1] == zero {
+            break;
+        }
+        escaped = true;
+        end += 2;
+    }
+    *from = &bytes[end + 2..];
+    if !escaped && !descending {
+        return Cow::Borrowed(&bytes[..end]);
+    }
+    let (mut read, mut rest) = (Vec::with_capacity(end), &bytes[..end]);
+    while let Some((byte, behind)) = rest.split_first() {
+        read.push(if descending { !*byte } else { *byte });
+        rest = if *byte == zero { &behind[1..] } else { behind };
+    }
+    Cow::Owned(read)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -224,6 +263,26 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn bytes_give_values_back(
+            int in any::<i64>(),
+            bytes in prop::collection::vec(prop::sample::select(vec![0, 1, 0xFE, 0xFF]), 0..6),
+            descending in any::<bool>(),
+        ) {
+            let mut written = Vec::new();
+            write_int(int, &mut written);
+            write_bytes(&bytes, &mut written);
+            if descending {
+                written.iter_mut().for_each(|byte| *byte = !*byte);
+            }
+            written.push(7);
+            let mut from = &written[..];
+            prop_assert_eq!(read_int(&mut from, descending), int);
+            let read = read_bytes(&mut from, descending);
+            prop_assert_eq!(&read[..], &bytes[..]);
+            prop_assert_eq!(from, [7]);
+        }
+
         #[test]
         fn bytes_compare_as_values_do(values in values(), more in any::<bool>()) {
             for a in &values {

@@ -84,6 +84,33 @@ fn answers_beyond_memory_are_the_same() {
     assert_eq!(db.statistics().memory.queries, 0, "all memory was given back");
 }
 
+/// OFFSET over ORDER BY, whose rows a sort does not make, in memory and beyond.
+#[test]
+fn rows_that_are_passed_over_are_the_first_ones() {
+    let (_dir, _db, mut session) = filled(Options::default());
+    let queries = [
+        "select * from t order by s desc, a nulls first, k",
+        "select k from t order by y, b desc nulls last, k",
+        "select d, k from t where k > 100 order by d desc, n, k",
+        "select s from (select * from t offset 0) as q order by f, k",
+        "select k, y || y from t order by 2 desc, k",
+    ];
+    for query in queries {
+        run(&mut session, "reset work_mem");
+        let all = rows(&mut session, query);
+        for work_mem in ["64kB", "64MB"] {
+            run(&mut session, &format!("set work_mem = '{work_mem}'"));
+            for offset in [0, 1, 2500, all.len() - 1, all.len(), all.len() + 1] {
+                let left = &all[offset.min(all.len())..];
+                let found = rows(&mut session, &format!("{query} offset {offset}"));
+                assert!(found == left, "{query}, {work_mem}, offset {offset}: {} rows", found.len());
+                let few = rows(&mut session, &format!("{query} offset {offset} limit 3000"));
+                assert!(few == left[..left.len().min(3000)], "{query}, {work_mem}, offset {offset}, limited");
+            }
+        }
+    }
+}
+
 /// Each of them keeps more than 64 kB.
 #[test]
 fn rows_are_told_apart_beyond_memory() {

@@ -13,6 +13,7 @@ use thermocline_row::Type as Stored;
 
 use crate::catalog::Column;
 use crate::exec::coded::{self, Coder, Raw};
+use crate::exec::sorter::KeyForm;
 use crate::exec::source::{is_formed, with_form};
 use crate::types::stored::datum_of;
 use crate::types::{Datum, Numeric, Type, order_bytes, text};
@@ -269,6 +270,29 @@ impl<'b> Vector<'b> {
             Values::Datums(values) => order_bytes::write(&values[row], to),
             _ => order_bytes::write(&self.datum(row), to),
         }
+    }
+
+    /// The form of a row's value in a key; none: it is null.
+    #[inline]
+    pub(super) fn key_form(&self, row: usize) -> Option<KeyForm> {
+        if self.is_null(row) {
+            return None;
+        }
+        Some(match &self.values {
+            Values::One(value) => return KeyForm::of(value),
+            Values::Datums(values) => return KeyForm::of(&values[row]),
+            Values::Bools(_) => KeyForm::Bool,
+            Values::Ints(IntForm::Int, _) => KeyForm::Int,
+            Values::Ints(IntForm::Date, _) => KeyForm::Date,
+            Values::Ints(IntForm::Time, _) => KeyForm::Time,
+            Values::Ints(IntForm::Timestamp, _) => KeyForm::Timestamp,
+            Values::Texts(texts) => match texts.form {
+                TextForm::Text => KeyForm::Text,
+                TextForm::Bytes => KeyForm::Bytes,
+                TextForm::Char(_) => KeyForm::Other,
+            },
+            Values::Floats(_) | Values::Scaled(..) => KeyForm::Other,
+        })
     }
 
     /// Writes a row's value.
