@@ -9,7 +9,7 @@
 //! | file | does |
 //! |---|---|
 //! | `source` | the one trait by which rows come from and go to the engine, and values change their form |
-//! | `batch` | groups, and first rows of an order, over a table that is read by batches of columns |
+//! | `batch` | groups, orders, and first rows of an order, over a table that is read by batches of columns |
 //! | `operators` | the operators that only pass rows on or sort them |
 //! | `group` | GROUP BY and aggregates |
 //! | `distinct` | DISTINCT and set operations |

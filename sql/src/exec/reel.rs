@@ -21,11 +21,11 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use thermocline_engine::{Database, SpillBlock, SpillFile};
+use thermocline_engine::{Database, SpillBlock};
 
 use super::Row;
 use super::coded::{Coder, read_unsigned, write_unsigned};
-use super::spill::within_limit;
+use super::spill::TempFile;
 use crate::error::Result;
 use crate::expr::Context;
 use crate::expr::later::Task;
@@ -54,7 +54,7 @@ struct Block {
 /// The blocks of a reel, which its pauses write.
 struct Blocks {
     memory: Memory,
-    file: RefCell<Option<Rc<SpillFile>>>,
+    file: RefCell<Option<Rc<TempFile>>>,
     /// Those that are not forgotten.
     all: RefCell<VecDeque<Block>>,
 }
@@ -89,13 +89,13 @@ pub(super) struct Reel {
 /// A block that is to be written.
 struct FullBlock {
     blocks: Rc<Blocks>,
-    file: Rc<SpillFile>,
+    file: Rc<TempFile>,
     first: u64,
     bytes: Vec<u8>,
 }
 
 impl Task for FullBlock {
-    fn run<'t>(self: Box<Self>, context: &'t Context) -> Pin<Box<dyn Future<Output = Result<()>> + 't>> {
+    fn run<'t>(self: Box<Self>, _context: &'t Context) -> Pin<Box<dyn Future<Output = Result<()>> + 't>> {
         Box::pin(async move {
             let Self { blocks, file, first, bytes } = *self;
             let written = file.write(&bytes).await?;
@@ -104,7 +104,7 @@ impl Task for FullBlock {
                 block.at = BlockPlace::File(written);
                 blocks.memory.give_back(std::mem::take(&mut block.charged) as u64);
             }
-            within_limit(&file, context.grant.files)
+            file.count()
         })
     }
 }
@@ -119,11 +119,11 @@ impl Blocks {
         self.all.borrow().partition_point(|block| block.first <= place).checked_sub(1)
     }
 
-    /// The file; none: the database has no directory.
-    fn file(&self) -> Result<Option<Rc<SpillFile>>> {
+    /// The file, which counts as one of the statement that makes it; none: the database has no directory.
+    fn file(&self, context: &Context) -> Result<Option<Rc<TempFile>>> {
         let mut file = self.file.borrow_mut();
         if file.is_none() {
-            *file = self.memory.spill_file()?.map(Rc::new);
+            *file = TempFile::new(context)?;
         }
         Ok(file.clone())
     }
@@ -227,7 +227,7 @@ impl Reel {
     fn cut(&mut self, context: &Context, is_charged: Result<()>) -> Result<()> {
         let is_short = self.blocks.memory.is_short() || is_charged.is_err();
         let leaves = is_short || self.here + self.tail.charged as u64 > context.grant.operator;
-        let file = if leaves && !self.stays { self.blocks.file()? } else { None };
+        let file = if leaves && !self.stays { self.blocks.file(context)? } else { None };
         self.stays |= leaves && file.is_none();
         if file.is_none() {
             is_charged?;
@@ -293,7 +293,7 @@ impl Reel {
             (block.first, written)
         };
         if let Some(block) = block {
-            let file = self.blocks.file()?.expect("it has a block");
+            let file = self.blocks.file.borrow().clone().expect("it has a block");
             file.read(&block, &mut bytes).await?;
         }
         let mut loaded = Loaded::new(first, bytes, 0);

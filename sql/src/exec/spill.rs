@@ -8,7 +8,7 @@
 //! A database in memory has no files: there rows stay in memory, and are refused (53200) where the limit does not hold them. Sorted runs
 //! stand in `sorter`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::pin::Pin;
@@ -53,17 +53,63 @@ impl Blocks {
     }
 }
 
+/// A file of a statement, whose bytes count among those that `temp_file_limit` lets its files have together.
+pub(super) struct TempFile {
+    file: SpillFile,
+    limit: Option<u64>,
+    /// Bytes of all files of the statement, and those of this one among them.
+    all: Rc<Cell<u64>>,
+    counted: Cell<u64>,
+}
+
+impl TempFile {
+    /// A new one; none: the database has no directory.
+    pub(super) fn new(context: &Context) -> Result<Option<Rc<Self>>> {
+        let Some(file) = context.memory.spill_file()? else { return Ok(None) };
+        let (limit, all) = (context.grant.files, Rc::clone(&context.memory.files));
+        Ok(Some(Rc::new(Self { file, limit, all, counted: Cell::new(0) })))
+    }
+
+    pub(super) async fn write(&self, bytes: &[u8]) -> Result<SpillBlock> {
+        Ok(self.file.write(bytes).await?)
+    }
+
+    pub(super) async fn read(&self, block: &SpillBlock, into: &mut Vec<u8>) -> Result<()> {
+        Ok(self.file.read(block, into).await?)
+    }
+
+    /// Counts what the file has now, and refuses what is too much.
+    pub(super) fn count(&self) -> Result<()> {
+        let bytes = self.file.bytes();
+        let all = self.all.get() + bytes - self.counted.replace(bytes);
+        self.all.set(all);
+        match self.limit {
+            Some(limit) if all > limit => {
+                let message = format!("temporary file size exceeds \"temp_file_limit\" ({}kB)", limit >> 10);
+                Err(Error::new("53400", message))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        self.all.set(self.all.get() - self.counted.get());
+    }
+}
+
 /// A file with rows.
 pub(super) struct Spilled {
-    file: Rc<SpillFile>,
-    /// Bytes that the file may have.
-    limit: Option<u64>,
+    file: Rc<TempFile>,
     writes: RefCell<VecDeque<Pending<()>>>,
 }
 
 impl Spilled {
-    pub(super) fn new(file: SpillFile, context: &Context) -> Rc<Self> {
-        Rc::new(Self { file: Rc::new(file), limit: context.grant.files, writes: RefCell::default() })
+    /// A new one; none: the database has no directory.
+    pub(super) fn new(context: &Context) -> Result<Option<Rc<Self>>> {
+        let file = TempFile::new(context)?;
+        Ok(file.map(|file| Rc::new(Self { file, writes: RefCell::default() })))
     }
 
     /// Begins to write a block, when few enough are being written.
@@ -81,7 +127,7 @@ impl Spilled {
             None => self.writes.borrow_mut().push_back(write),
         }
         self.wait(WRITES).await?;
-        within_limit(&self.file, self.limit)
+        self.file.count()
     }
 
     /// Waits until so many writes are under way at the most.
@@ -108,7 +154,7 @@ impl Spilled {
 
 /// Blocks that are read in their order, the next one ahead.
 pub(super) struct BlockReader {
-    file: Rc<SpillFile>,
+    file: Rc<TempFile>,
     blocks: Blocks,
     ahead: Option<Ahead>,
 }
@@ -149,17 +195,6 @@ impl BlockReader {
         };
         self.begin();
         Ok(true)
-    }
-}
-
-/// Refuses a file that has more bytes than `temp_file_limit` lets a statement have.
-pub(super) fn within_limit(file: &SpillFile, limit: Option<u64>) -> Result<()> {
-    match limit {
-        Some(limit) if file.bytes() > limit => {
-            let message = format!("temporary file size exceeds \"temp_file_limit\" ({}kB)", limit >> 10);
-            Err(Error::new("53400", message))
-        }
-        _ => Ok(()),
     }
 }
 
@@ -242,13 +277,12 @@ impl Task for FullBlock {
 }
 
 impl Partitions {
-    fn new(file: SpillFile, context: &Context) -> Self {
+    fn new(spilled: Rc<Spilled>, context: &Context) -> Self {
         let (mut written, mut blocks) = (Vec::new(), Vec::new());
         written.resize_with(PARTITIONS, Blocks::default);
         blocks.resize_with(PARTITIONS, Vec::new);
-        let (spilled, coder) = (Spilled::new(file, context), Rc::default());
         let block_bytes = (context.grant.operator / 64).clamp(PART_BLOCK.0, PART_BLOCK.1) as usize;
-        Self { spilled, coder, written, blocks, block_bytes, width: 0 }
+        Self { spilled, coder: Rc::default(), written, blocks, block_bytes, width: 0 }
     }
 
     /// Takes a row of so many values, which `write` appends to a block. All are of one width.
@@ -335,8 +369,8 @@ impl Beyond {
     }
 
     fn begin(&mut self, context: &Context) -> Result<()> {
-        match context.memory.spill_file()? {
-            Some(file) => self.partitions = Some(Partitions::new(file, context)),
+        match Spilled::new(context)? {
+            Some(spilled) => self.partitions = Some(Partitions::new(spilled, context)),
             None => self.stays = true,
         }
         Ok(())

@@ -32,6 +32,8 @@ pub struct Supply {
     failed: bool,
     /// A plan may make its rows when they are fetched.
     suspends: bool,
+    /// Rows of a statement without a plan have come that there is no memory for.
+    unpaid: Option<Error>,
 }
 
 impl std::fmt::Debug for Supply {
@@ -42,14 +44,17 @@ impl std::fmt::Debug for Supply {
 
 impl Rows for Supply {
     fn row(&mut self, row: &[Datum]) -> usize {
-        // The reel charges what it keeps; these are the few rows of a statement that has no plan.
-        let _ = self.reel.append(row);
+        // The reel charges what it keeps.
+        if let Err(error) = self.reel.append(row) {
+            self.unpaid.get_or_insert(error);
+        }
         0
     }
 
     fn restart(&mut self) {
         self.reel.clear();
         self.rest = None;
+        self.unpaid = None;
     }
 
     fn supply(&mut self) -> Option<&mut Supply> {
@@ -66,7 +71,7 @@ enum Way {
 impl Supply {
     /// An empty one. `forward`: its rows are shown once, in their order. `suspends`: a plan may make them when they are fetched.
     pub(crate) fn new(db: &engine::Database, forward: bool, suspends: bool) -> Self {
-        Self { reel: Reel::new(db), rest: None, at: 0, forward, failed: false, suspends }
+        Self { reel: Reel::new(db), rest: None, at: 0, forward, failed: false, suspends, unpaid: None }
     }
 
     /// True if a plan may make its rows when they are fetched.
@@ -157,6 +162,9 @@ impl Supply {
         context: &Context,
         mut given: Option<&mut Given<'_>>,
     ) -> Result<u64> {
+        if let Some(error) = &self.unpaid {
+            return Err(error.clone());
+        }
         if self.failed {
             return Err(Error::new("55000", "portal cannot be run"));
         }

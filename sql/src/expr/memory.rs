@@ -8,6 +8,7 @@
 //! have left memory for them. What is more, or cannot be had then, is refused (53200).
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use thermocline_engine::{Database, Reservation, SpillFile};
 
@@ -62,6 +63,8 @@ pub(crate) struct Memory {
     kept: Cell<u64>,
     charged: Cell<u64>,
     short: Cell<bool>,
+    /// Bytes in files.
+    pub(crate) files: Rc<Cell<u64>>,
 }
 
 /// A reservation between two statements of a session: threads would meet at the counts of a new one's references.

@@ -139,11 +139,11 @@ pub(super) fn checked(name: &str, wanted: &str, hint: Hint) -> Result<String> {
 pub(super) fn takes(name: &str, hint: Hint) -> &'static str {
     match hint {
         _ if name == "work_mem" => {
-            "a number with B, kB, MB, GB or TB: the memory of a sort or a group before rows go to files; at its default a 32nd of \
-             the memory limit, between 1 and 256 MiB"
+            "a number with B, kB, MB, GB or TB: the memory of an operator, or of a cursor, before rows go to files; at its \
+             default a 32nd of the memory limit, between 1 and 256 MiB"
         }
         _ if name == "temp_file_limit" => {
-            "a number with B, kB, MB, GB or TB: the files of a sort or a group (53400); -1: no limit"
+            "a number with B, kB, MB, GB or TB: the files of a statement together (53400); -1: no limit"
         }
         Hint::Switch => "on, off; changes no answer",
         Hint::Choice(_) => "PostgreSQL's words; changes no answer",

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use thermocline_base::io::{Io, MemoryIo};
 use thermocline_engine::{Database, Options};
-use thermocline_sql::Session;
+use thermocline_sql::{Cause, Interrupt, Session};
 
 fn run(session: &mut Session, text: &str) {
     session.run(text, drop).unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -100,13 +100,17 @@ fn rows_that_are_passed_over_are_the_first_ones() {
         let all = rows(&mut session, query);
         for work_mem in ["64kB", "64MB"] {
             run(&mut session, &format!("set work_mem = '{work_mem}'"));
-            for offset in [0, 1, 2500, all.len() - 1, all.len(), all.len() + 1] {
+            for offset in [1, 2500, all.len(), all.len() + 1] {
                 let left = &all[offset.min(all.len())..];
                 let found = rows(&mut session, &format!("{query} offset {offset}"));
                 assert!(found == left, "{query}, {work_mem}, offset {offset}: {} rows", found.len());
-                let few = rows(&mut session, &format!("{query} offset {offset} limit 3000"));
-                assert!(few == left[..left.len().min(3000)], "{query}, {work_mem}, offset {offset}, limited");
             }
+            let found = rows(&mut session, &format!("{query} offset 100 limit 3000"));
+            assert!(
+                found == all[100..all.len().min(3100)],
+                "{query}, {work_mem}, limited: {} rows",
+                found.len()
+            );
         }
     }
 }
@@ -284,4 +288,90 @@ fn a_crash_amid_a_query_leaves_nothing_of_it() {
             assert_eq!(left, [""; 0], "{query}");
         }
     }
+}
+
+/// A cancel in any turn of such a query, and of the fetches of a cursor, ends that statement and no other one.
+#[test]
+fn a_cancel_amid_a_query_ends_it() {
+    let io = MemoryIo::new();
+    let db = over(&io);
+    let interrupt = Interrupt::default();
+    let mut session = Session::new(&db).with_interrupt(interrupt.clone());
+    run(&mut session, "create table t (k int, s text)");
+    run(&mut session, "insert into t select n, 'text ' || n from generate_series(1, 6000) as n");
+    run(&mut session, "set work_mem = '64kB'");
+    // Runs a statement, which is cancelled when it has paused so often; none: it ended before.
+    let cancelled = |session: &mut Session, text: &str, pauses: u32| {
+        let mut future = std::pin::pin!(session.execute_async(text, &[]));
+        let mut context = Context::from_waker(Waker::noop());
+        for turn in 1_u32.. {
+            if let Poll::Ready(outcome) = future.as_mut().poll(&mut context) {
+                interrupt.clear();
+                return (turn > pauses).then_some(outcome);
+            }
+            if turn == pauses {
+                interrupt.raise(Cause::Cancelled);
+            }
+        }
+        unreachable!("it ends")
+    };
+    for query in KEEPING {
+        let wanted = rows(&mut session, query);
+        let mut hit = 0;
+        for pauses in (0..).map(|power| 1 << power) {
+            // Behind its last pause it may still end well.
+            match cancelled(&mut session, query, pauses) {
+                None => break,
+                Some(Err(error)) => {
+                    assert_eq!(error.code, "57014", "{query}: {error}");
+                    hit += 1;
+                }
+                Some(Ok(_)) => {}
+            }
+            assert_eq!(db.statistics().memory.queries, 0, "{query}: all memory was given back");
+        }
+        assert!(hit > 0, "{query} was not cancelled");
+        assert_eq!(rows(&mut session, query), wanted, "{query}");
+    }
+    for cursor in ["select k, s from t order by s", "select k, s from t where k > 0"] {
+        run(&mut session, "begin");
+        run(&mut session, &format!("declare c scroll cursor for {cursor}"));
+        run(&mut session, "savepoint before");
+        let wanted = rows(&mut session, "fetch 10 from c");
+        let outcome = cancelled(&mut session, "fetch all from c", 1).expect("it pauses");
+        assert_eq!(outcome.expect_err("it was cancelled").code, "57014", "{cursor}");
+        assert_eq!(refused(&mut session, "fetch 1 from c"), "25P02", "{cursor}");
+        run(&mut session, "rollback");
+        assert_eq!(rows(&mut session, &format!("{cursor} limit 10")), wanted, "{cursor}");
+    }
+    drop(session);
+    assert_eq!(db.statistics().memory.queries, 0, "all memory was given back");
+}
+
+/// The files of a statement count together, and no longer once they are gone.
+#[test]
+fn files_of_a_statement_have_one_limit() {
+    let (_dir, _db, mut session) = filled(Options::default());
+    run(&mut session, "set work_mem = '64kB'");
+    let one = "(select * from t order by s, k offset 0)";
+    let bytes = |session: &mut Session, query: &str| {
+        (1..100).map(|number| number * 64).find(|kilobytes| {
+            run(session, &format!("set temp_file_limit = '{kilobytes}kB'"));
+            match session.execute(query, &[]) {
+                Ok(_) => true,
+                Err(error) => {
+                    assert_eq!(error.code, "53400", "{query}: {error}");
+                    false
+                }
+            }
+        })
+    };
+    let alone =
+        bytes(&mut session, &format!("select count(*) from {one} as a")).expect("some limit is enough");
+    assert!(alone > 64, "it goes beyond memory");
+    // A sort whose rows come from a sort, both in files at once; and two whose files are there one after the other.
+    let both = bytes(&mut session, &format!("select k from {one} as a order by y, s, k")).expect("as above");
+    assert!(both > alone, "{both} kB, and {alone} kB of one");
+    let after = format!("select (select count(*) from {one} as a), (select count(*) from {one} as b)");
+    assert_eq!(bytes(&mut session, &after), Some(alone));
 }

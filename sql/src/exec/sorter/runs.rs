@@ -30,9 +30,8 @@ pub(super) struct Runs {
 impl Runs {
     /// None yet. None at all: there are no files.
     pub(super) fn new(context: &Context) -> Result<Option<Rc<Self>>> {
-        let Some(file) = context.memory.spill_file()? else { return Ok(None) };
+        let Some(spilled) = Spilled::new(context)? else { return Ok(None) };
         let block_bytes = (context.grant.operator / 64).clamp(BLOCK.0, BLOCK.1) as usize;
-        let spilled = Spilled::new(file, context);
         Ok(Some(Rc::new(Self { spilled, runs: RefCell::default(), block_bytes })))
     }
 
