@@ -57,7 +57,12 @@ impl Binder<'_> {
                 Self::or_null(self.operator(op, vec![arg], at)?)
             }
             ExprKind::Binary(op, left, right) => {
+                let written = [left, right].iter().all(|side| matches!(side.kind, ExprKind::Row(_)));
                 let (left, right) = (self.expr(left)?, self.expr(right)?);
+                // Rows of tables are values, in which nulls are equal; row values that are written out have fields.
+                if !written && left.ty == Type::Record && right.ty == Type::Record {
+                    return Self::compare_values(op, left, right, at);
+                }
                 Self::or_null(self.operator(op, vec![left, right], at)?)
             }
             ExprKind::And(terms) => Typed::new(Expr::And(self.booleans(terms, "AND")?), Type::Bool, at),
