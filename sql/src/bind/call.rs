@@ -88,27 +88,10 @@ impl Binder<'_> {
 
     /// Fields are compared one by one, each pair by its own operator's types.
     fn compare_records(&mut self, name: &str, left: Typed, right: Typed, at: u32) -> Result<Typed> {
-        let comparison = operators_named(name).iter().find_map(|operator| match operator.call {
-            Call::Compare(comparison) => Some(comparison),
-            _ => None,
-        });
-        let Some(comparison) = comparison else {
-            return Err(no_operator(name, &[Type::Record, Type::Record]).at(at));
-        };
+        let comparison = comparison_of(name, at)?;
         let (Expr::Record(lefts, left_shape), Expr::Record(rights, right_shape)) = (&left.expr, &right.expr)
         else {
-            // As values, in which nulls are equal (`record_cmp`).
-            let call = match comparison {
-                Comparison::Equal => Call::Two(|a, b| compare_as_values(Comparison::Equal, a, b)),
-                Comparison::NotEqual => Call::Two(|a, b| compare_as_values(Comparison::NotEqual, a, b)),
-                Comparison::Less => Call::Two(|a, b| compare_as_values(Comparison::Less, a, b)),
-                Comparison::LessEqual => Call::Two(|a, b| compare_as_values(Comparison::LessEqual, a, b)),
-                Comparison::Greater => Call::Two(|a, b| compare_as_values(Comparison::Greater, a, b)),
-                Comparison::GreaterEqual => {
-                    Call::Two(|a, b| compare_as_values(Comparison::GreaterEqual, a, b))
-                }
-            };
-            return Ok(Typed::new(Expr::Call(call, vec![left.expr, right.expr]), Type::Bool, at));
+            return Self::compare_values(name, left, right, at);
         };
         if lefts.len() != rights.len() {
             return Err(Error::new("42601", "unequal number of entries in row expressions").at(at));
@@ -120,12 +103,14 @@ impl Binder<'_> {
         };
         let (left_types, right_types) = (types(&left, left_shape), types(&right, right_shape));
         let (mut a, mut b) = (Vec::new(), Vec::new());
+        let mut nested = Vec::new();
         for place in 0..lefts.len() {
             let (left, left_ty) = (&lefts[place], left_types[place]);
             let (right, right_ty) = (&rights[place], right_types[place]);
             let both = vec![Typed::field(left, left_ty, at), Typed::field(right, right_ty, at)];
             if both.iter().all(|field| field.ty == Type::Record) {
                 // A row value within another one is compared as a value.
+                nested.push(place);
                 a.push(left.clone());
                 b.push(right.clone());
                 continue;
@@ -138,9 +123,33 @@ impl Binder<'_> {
             a.extend(sides.next());
             b.extend(sides.next());
         }
+        if comparison == Comparison::Equal && !nested.is_empty() {
+            // A condition that consists of terms: equal fields may be keys of a join, and a nested row value is none.
+            let terms = a.into_iter().zip(b).enumerate().map(|(place, (left, right))| {
+                let call = match nested.contains(&place) {
+                    true => Call::Two(|a, b| compare_as_values(Comparison::Equal, a, b)),
+                    false => Call::Compare(Comparison::Equal),
+                };
+                Expr::Call(call, vec![left, right])
+            });
+            return Ok(Typed::new(Expr::And(terms.collect()), Type::Bool, at));
+        }
         let shape = Shape::unnamed(vec![Type::Record; a.len()]);
         let args = vec![Expr::Record(a, shape.clone()), Expr::Record(b, shape)];
         Ok(Typed::new(Expr::Call(Call::Compare(comparison), args), Type::Bool, at))
+    }
+
+    /// Row values as values, in which nulls are equal (`record_cmp`).
+    pub(super) fn compare_values(name: &str, left: Typed, right: Typed, at: u32) -> Result<Typed> {
+        let call = match comparison_of(name, at)? {
+            Comparison::Equal => Call::Two(|a, b| compare_as_values(Comparison::Equal, a, b)),
+            Comparison::NotEqual => Call::Two(|a, b| compare_as_values(Comparison::NotEqual, a, b)),
+            Comparison::Less => Call::Two(|a, b| compare_as_values(Comparison::Less, a, b)),
+            Comparison::LessEqual => Call::Two(|a, b| compare_as_values(Comparison::LessEqual, a, b)),
+            Comparison::Greater => Call::Two(|a, b| compare_as_values(Comparison::Greater, a, b)),
+            Comparison::GreaterEqual => Call::Two(|a, b| compare_as_values(Comparison::GreaterEqual, a, b)),
+        };
+        Ok(Typed::new(Expr::Call(call, vec![left.expr, right.expr]), Type::Bool, at))
     }
 
     pub(super) fn call(&mut self, call: &ast::Call, at: u32) -> Result<Typed> {
@@ -438,6 +447,15 @@ impl Binder<'_> {
         let distinct = call.distinct;
         Ok((AggregateCall { aggregate, args: exprs, each: Vec::new(), distinct, filter, order }, ty))
     }
+}
+
+/// The comparison that row values have by this name.
+fn comparison_of(name: &str, at: u32) -> Result<Comparison> {
+    let found = operators_named(name).iter().find_map(|operator| match operator.call {
+        Call::Compare(comparison) => Some(comparison),
+        _ => None,
+    });
+    found.ok_or_else(|| no_operator(name, &[Type::Record, Type::Record]).at(at))
 }
 
 /// Compares two row values as values, of whatever fields.

@@ -9,7 +9,7 @@ use super::{Binder, Mentions, SUB_BASE, Typed};
 use crate::depth;
 use crate::error::{Error, Result};
 use crate::expr::{Call, Comparison, Expr};
-use crate::functions::Context;
+use crate::functions::{Context, Resolved, operators_named, resolve_operator};
 use crate::parser::ast::{self, ExprKind, Like, Quantified};
 use crate::plan::{Sub, SubKind};
 use crate::types::{Datum, NO_MOD, Numeric, Shape, Type};
@@ -57,7 +57,12 @@ impl Binder<'_> {
                 Self::or_null(self.operator(op, vec![arg], at)?)
             }
             ExprKind::Binary(op, left, right) => {
+                let written = [left, right].iter().all(|side| matches!(side.kind, ExprKind::Row(_)));
                 let (left, right) = (self.expr(left)?, self.expr(right)?);
+                // Rows of tables are values, in which nulls are equal; row values that are written out have fields.
+                if !written && left.ty == Type::Record && right.ty == Type::Record {
+                    return Self::compare_values(op, left, right, at);
+                }
                 Self::or_null(self.operator(op, vec![left, right], at)?)
             }
             ExprKind::And(terms) => Typed::new(Expr::And(self.booleans(terms, "AND")?), Type::Bool, at),
@@ -183,37 +188,20 @@ impl Binder<'_> {
                 // A literal has the type that it is compared with.
                 let other = self.types(std::slice::from_ref(&right))[0];
                 let left = match other {
-                    _ if left.ty == Type::Varchar => self.implicit(left, Type::Text)?,
                     _ if self.types(std::slice::from_ref(&left))[0] != Type::Unknown => left,
                     Type::Unknown | Type::Varchar => self.implicit(left, Type::Text)?,
                     other => self.implicit(left, other)?,
                 };
-                let plain = left.clone();
+                let value = self.compared_as(left.clone(), other)?;
                 let is_null =
                     [&left, &right].iter().any(|side| matches!(side.expr, Expr::Const(Datum::Null)));
-                let mut equal = self.operator("=", vec![left, right], at)?;
+                let equal = self.operator("=", vec![left, right], at)?;
                 // Nothing equals null, which is seen before either side is evaluated.
                 if is_null {
-                    return Ok(Typed { at, ..plain });
+                    return Ok(Typed { at, ..value });
                 }
-                // The value has the type that it is compared as: an integer beside a numeric is one.
-                let compared = match &mut equal.expr {
-                    Expr::Call(_, sides) if plain.ty.is_integer() => Some(sides[0].clone()),
-                    _ => None,
-                };
-                let numeric = |expr: &Expr| {
-                    matches!(expr, Expr::Call(Call::One(_), _) | Expr::Const(Datum::Numeric(_)))
-                };
-                match compared.filter(|side| numeric(side) && other == Type::Numeric) {
-                    Some(side) => {
-                        let expr = Expr::NullIf(Box::new(equal.expr), Box::new(side));
-                        Typed::new(expr, Type::Numeric, at)
-                    }
-                    None => {
-                        let expr = Expr::NullIf(Box::new(equal.expr), Box::new(plain.expr.clone()));
-                        Typed { expr, at, ..plain }
-                    }
-                }
+                let expr = Expr::NullIf(Box::new(equal.expr), Box::new(value.expr.clone()));
+                Typed { expr, at, ..value }
             }
             ExprKind::Collate(arg, name) => {
                 let name = name.last().map_or("", String::as_str);
@@ -225,6 +213,26 @@ impl Binder<'_> {
             }
             _ => unreachable!("expr has these"),
         })
+    }
+
+    /// The value as `=` compares it with one of another type: an integer beside a numeric is one.
+    fn compared_as(&mut self, value: Typed, other: Type) -> Result<Typed> {
+        /// Types that PostgreSQL compares with each other as they are.
+        const FAMILIES: [&[Type]; 4] = [
+            &[Type::Int2, Type::Int4, Type::Int8],
+            &[Type::Float4, Type::Float8],
+            &[Type::Date, Type::Timestamp, Type::TimestampTz],
+            &[Type::Name, Type::Text],
+        ];
+        let ty = value.ty;
+        let other = if other == Type::Name && ty != Type::Name { Type::Text } else { other };
+        if FAMILIES.iter().any(|family| family.contains(&ty) && family.contains(&other)) {
+            return Ok(value);
+        }
+        match resolve_operator(operators_named("="), &[ty, other]) {
+            Resolved::One(operator) if operator.args[0] != ty => self.implicit(value, operator.args[0]),
+            _ => Ok(value),
+        }
     }
 
     /// A row value of these fields. What is shown by a name is a text in it.

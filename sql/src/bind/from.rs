@@ -706,11 +706,20 @@ pub(super) fn derived(
     })
 }
 
-/// The terms of a conjunction.
+/// The terms of a conjunction. Row values are equal if all of their fields are: as two keys they would be, too, where the same field of
+/// both is null.
 pub(super) fn conjuncts(expr: Expr, out: &mut Vec<Expr>) {
     match expr {
         Expr::And(terms) => terms.into_iter().for_each(|term| conjuncts(term, out)),
         Expr::Const(crate::types::Datum::Bool(true)) => {}
+        Expr::Call(call @ Call::Compare(Comparison::Equal), sides) => match <[Expr; 2]>::try_from(sides) {
+            Ok([Expr::Record(lefts, _), Expr::Record(rights, _)]) => {
+                let pairs = lefts.into_iter().zip(rights);
+                out.extend(pairs.map(|(left, right)| Expr::Call(call, vec![left, right])));
+            }
+            Ok(sides) => out.push(Expr::Call(call, sides.into())),
+            Err(sides) => out.push(Expr::Call(call, sides)),
+        },
         other => out.push(other),
     }
 }

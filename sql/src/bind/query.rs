@@ -587,7 +587,10 @@ impl Binder<'_> {
             }
             self.text_at(output, place)?;
             has_order(output.exprs[place].ty, item.expr.at)?;
-            keys.push(sort_key(Expr::Column(place), item));
+            // Of equal values there is no other order (`targetIsInSortList`).
+            if !keys.iter().any(|key: &SortKey| matches!(key.expr, Expr::Column(known) if known == place)) {
+                keys.push(sort_key(Expr::Column(place), item));
+            }
         }
         Ok(keys)
     }
@@ -685,7 +688,10 @@ fn leads_the_order(on: &[ast::Expr], keys: &[usize], order: &[SortKey]) -> Resul
     let leading = order.iter().take_while(|key| place_in_on(key).is_some()).count();
     let (first, rest) = order.split_at(leading);
     let late = rest.iter().find_map(place_in_on);
-    let is_missing = |number: &usize| !first.iter().any(|key| place_in_on(key) == Some(*number));
+    let is_missing = |number: &usize| {
+        let place = keys[*number];
+        !first.iter().any(|key| matches!(key.expr, Expr::Column(known) if known == place))
+    };
     let missing = (0..keys.len()).filter(|_| !rest.is_empty()).find(is_missing);
     match late.or(missing) {
         None => Ok(()),

@@ -173,8 +173,13 @@ fn scan(ty: &str, text: &str) -> Result<Fields> {
             digits.map_err(|error| error.unwrap_or_else(bad))
         };
         fields.date = Some((read(full_year(year, &mut fields))?, month, read(number(day))?));
-    } else if !numbers.is_empty() {
-        return Err(bad());
+    } else if let Some(first) = numbers.first() {
+        // A month, or, of three digits and more, a year, with too little behind it.
+        let can_be = match first.len() {
+            ..=2 => (1..=12).contains(&number(first).unwrap_or(0)),
+            _ => number(first) != Ok(0),
+        };
+        return Err(if can_be || ty == "time" { bad() } else { field_out(text) });
     }
     Ok(fields)
 }
@@ -283,9 +288,12 @@ fn read_date(
         // MDY.
         [month, day, year] => (full_year(year, fields)?, number(month)?, number(day)?),
         [digits]
-            if digits.len() == 8 && month.is_none() && digits.bytes().all(|byte| byte.is_ascii_digit()) =>
+            if (7..=13).contains(&digits.len())
+                && month.is_none()
+                && digits.bytes().all(|byte| byte.is_ascii_digit()) =>
         {
-            (number(&digits[..4])?, number(&digits[4..6])?, number(&digits[6..])?)
+            let (year, day) = digits.split_at(digits.len() - 4);
+            (number(year)?, number(&day[..2])?, number(&day[2..])?)
         }
         [digits]
             if digits.len() == 6
