@@ -5,7 +5,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export CARGO_INCREMENTAL=0 CARGO_TERM_COLOR=never CARGO_NET_RETRY=5 RUST_BACKTRACE=1
 # Lines of backtraces cost a part of each build; a failure is repeated alone, outside of here, with them.
-export CARGO_PROFILE_DEV_DEBUG=none
+export CARGO_PROFILE_DEV_DEBUG=none CARGO_PROFILE_TEST_DEBUG=none
 
 engine=(-p thermocline-base -p thermocline-temperature -p thermocline-pool -p thermocline-region -p thermocline-remote -p thermocline-engine)
 names=() times=() results=()

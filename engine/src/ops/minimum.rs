@@ -274,7 +274,7 @@ mod tests {
     /// A database that could be closed can be opened again, at the limit that it was closed with, and has its rows.
     #[test]
     fn drawn_databases_open_at_the_limit_that_they_were_closed_with() {
-        for number in 0..depth::either(10, 100) {
+        for number in 0..depth::either(5, 100) {
             let mut rng = Rng::new(depth::seed() + number);
             let io = std::sync::Arc::new(thermocline_base::io::MemoryIo::new());
             let open = |mebibytes| {

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
+use thermocline_base::depth;
 use thermocline_base::io::{Io, MemoryIo, OpenMode};
 use thermocline_base::multiplex::block_on;
 
@@ -346,7 +347,7 @@ fn a_flipped_byte_of_a_block_is_named() {
         Ok(bytes)
     });
     let whole = whole.expect("it is read");
-    for at in (0..whole.len()).step_by(whole.len() / 40) {
+    for at in (0..whole.len()).step_by(whole.len() / depth::either(15, 40)) {
         let mut bytes = whole.clone();
         bytes[at] ^= 1;
         let file = io.open(&path, OpenMode::Write).expect("it is there");

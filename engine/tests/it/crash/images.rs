@@ -122,9 +122,9 @@ impl Sample {
     }
 }
 
-/// Every place of a short run in `.ci/deep`, every seventh in the gate.
+/// Every place of a short run in `.ci/deep`; every seventh in the gate, or some 30 where there are more.
 pub(super) fn check_short_run(run: &Run, what: &str) {
-    let stride = depth::either(7, 1);
+    let stride = depth::either((run.io.operations() / 30).max(7), 1);
     let checked = check_run(run, stride, 3).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(checked * stride > 50, "{checked} images of {what} are too few");
 }
